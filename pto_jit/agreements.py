@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What sizes of arguments have to be for a program that Python does not call: checked where the program begins.
+"""What sizes of arguments have to be: checked where a program begins, for those that call it without asking.
 
-A call from Python is checked before it is launched (`reading`, `comprehensions.results`).  Before, of
+What symbols demand is checked before a launch from Python (`reading`); what a comprehension demands beyond that, before
+a call of it (`comprehensions.results`), but not of what `compile` gives.  Before, of
 `x: pl.Tensor[[N], pl.f32], y: pl.Tensor[[N], pl.f32]`::
 
     func @double(%x: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?,f32>) {
@@ -38,13 +39,21 @@ _ARITHMETIC: dict[type, str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul",
 _ONE = "one symbol has one value over all arguments of a call: pass arrays that agree"
 
 
-def with_agreements(module: Module, function: Callable[..., Any], params: Sequence[Param]) -> Module:
-    """The program with checks of what the annotations of `function`, or the comprehension that it was made from, demand
-    of the sizes of its arguments; the module itself where they demand nothing."""
+def with_agreements(
+    module: Module, function: Callable[..., Any], params: Sequence[Param], *, symbols: bool = True,
+    conditions: bool = True,
+) -> Module:  # fmt: skip
+    """The program with checks of what is demanded of the sizes of its arguments; the module itself without demands.
+
+    symbols: that those in the annotations of `function` have one value each; conditions: of the comprehension that
+    `function` was made from.
+    """
     entry = module.func(module.entry)
     writer = _Writer(entry, params, getattr(function, "__pto_checks__", None))
-    writer.symbols()
-    writer.conditions()
+    if symbols:
+        writer.symbols()
+    if conditions:
+        writer.conditions()
     block = writer.block
     if not any(isinstance(s, Op) and s.op == "assert" for s in block):
         return module

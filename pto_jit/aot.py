@@ -30,7 +30,7 @@ def cpu_library(
     written: the tensors of its entry that it writes; name: what the library and its functions are called, that of the
     program if it is None; of: the kernel that it is made from, with its parameters.
     """
-    module = stages.last if of is None else with_agreements(stages.last, *of)
+    module = stages.last if of is None else with_agreements(stages.last, *of, conditions=False)
     called = checked_name(name) or stem_of(module.name)
     tools = Tools.of(None)
     tasks = None if stages.tasks is None else Tasks(stages.tasks)

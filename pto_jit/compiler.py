@@ -116,9 +116,9 @@ def lower(
         stages.speaks = program.speaks
         _record(stages, "source", module, start)
         run_passes(stages, passes_for(options.target), options)
-        if options.target != "cpu":  # whose programs Python alone calls, unless they become libraries (`aot`)
-            last = next(reversed(stages.modules))
-            stages.modules[last] = with_agreements(stages.modules[last], fn, params)
+        last = next(reversed(stages.modules))
+        called_without_python = options.target != "cpu"  # the cpu target's are when they become libraries (`aot`)
+        stages.modules[last] = with_agreements(stages.modules[last], fn, params, symbols=called_without_python)
     except CompilationError as error:
         from pto_jit.tracebacks import point_at
 

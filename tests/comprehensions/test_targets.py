@@ -116,3 +116,19 @@ def test_statements_in_kernels_are_sources_for_ascend_whose_host_code_checks_siz
     assert "TMATMUL" in "".join(product.compile(given, given, given, target="ascend").sources.values())
     host = unequal.compile(given, given, target="ascend").sources["unequal_orchestration.c"]
     assert 'return "PTO-R024: `m` in 0:A.shape[0] of `out` lies in 0:out.shape[0]' in host
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("c", marks=needs_c)])
+def test_what_compile_gives_checks_what_subscripts_demand(target: str) -> None:
+    """A call of the comprehension itself does before it launches anything."""
+    shifted = pto.comprehension(
+        "def shifted(float(N) A, float(M) B, int32 s) -> (C) { C(i) = A(i) + B(2 * i + s) where i in 0:N }"
+    )
+    vector = pto.spec((None,), pl.f32)
+    compiled = shifted.compile(vector, vector, 1, target=target)
+    a, b = np.ones(5, np.float32), np.arange(10, dtype=np.float32)
+    np.testing.assert_array_equal(compiled(a, b, 1), a + b[1::2])
+    for s in (-1, 2):
+        with pytest.raises(pto.ShapeError, match="PTO-R024"):
+            compiled(a, b, s)
+    np.testing.assert_array_equal(compiled(a[:4], b, 2), a[:4] + b[2::2])
