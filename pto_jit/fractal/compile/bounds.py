@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, of, pick
-from pto_jit.fractal.compile.lists import CHECKS, Loop
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, of, pick
+from pto_jit.fractal.compile.lists import CHECKS, DEVICES, Loop
 from pto_jit.fractal.compile.session import Session
 
 
@@ -30,12 +30,22 @@ def _is_of_a_loop(at: Expr) -> bool:
     return any(isinstance(atom, Symbol) for atom, _ in at.terms)
 
 
+def _varies(*values: Expr) -> bool:
+    return any(isinstance(a, (Symbol, Fetch)) for value in values for a in value.atoms())
+
+
 def checked(session: Session, at: Expr, length: Expr) -> None:
-    """Let the program stop here unless `at` is an index of a list of that length."""
+    """Let the program stop here unless `at` is an index of a list of that length.
+
+    For devices the host would do that, number by number, and wait for each that it reads from there: what loops and
+    data decide is compared with `debug=True` alone.
+    """
     known = at.constant
     if known is not None:
         needed = known if known >= 0 else -known - 1
         _check(session, Condition("positive", length - 1 - needed), at, length)
+        return
+    if session.g.options.target in DEVICES and not session.g.options.debug and _varies(at, length):
         return
     if not is_index(at):
         _check(session, Condition("positive", at if _is_of_a_loop(at) else at + length), at, length)

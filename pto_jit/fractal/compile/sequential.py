@@ -18,6 +18,7 @@ from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, number
 from pto_jit.fractal.compile.layout import leaf_of, part_of, place
 from pto_jit.fractal.compile.lists import (
     CHECKS,
+    DEVICES,
     Access,
     Array,
     Block,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 RECORDS = (Loop, ReadLeaf, WriteLeaf, Compute, Check)
-DEVICES = ("cuda", "ascend")  # whose hosts go through loops around checks
 NO_STATE = "no state goes from one iteration to the next, and each writes elements of its own"
 
 

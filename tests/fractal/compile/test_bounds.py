@@ -152,3 +152,17 @@ FAR: list[Any] = [  # what a check fetches, an earlier one decides
 def test_an_index_far_outside_reads_nothing(program: Any, far: int) -> None:
     with pytest.raises(pto.BoundsError, match=rf"index {far} of a list of length 3"):
         pto.jit(program)(LISTS, ints(0, 2, far))
+
+
+@pytest.mark.parametrize("target", ["cuda", "ascend"])
+def test_hosts_of_devices_read_no_indices(target: str) -> None:
+    """They would wait for each of them; with `debug=True` they do."""
+    x, i = ft.from_flat(np.zeros((10, 1, 8), np.float32)), ft.from_flat(np.array([1, 3]))
+
+    def program(x, i):
+        return ft.map(lambda r: r * 2, ft.gather(x, i))
+
+    for debug, found in ((False, False), (True, True)):
+        sources = pto.jit(program).compile(x, i, target=target, debug=debug).sources
+        (host,) = [text for name, text in sources.items() if name.endswith("_orchestration.c")]
+        assert ("PTO-F190" in host) == found
