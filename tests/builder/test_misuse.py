@@ -83,7 +83,7 @@ def test_what_is_no_program_or_module() -> None:
 @pytest.mark.parametrize(
     ("target", "options", "code"),
     [
-        ([], {}, "PTO-X001"), ({}, {}, "PTO-X001"), (None, {}, "PTO-X001"), (np.zeros(2), {}, "PTO-X001"),
+        ([], {}, "PTO-X001"), ({}, {}, "PTO-X001"), (np.zeros(2), {}, "PTO-X001"),
         ("cpu", {"debug": []}, "PTO-A021"), ("cpu", {"fastmath": "y"}, "PTO-A021"), ("cpu", {"nope": {}}, "PTO-A020"),
         ("cpu", {"num_threads": []}, "PTO-A022"), ("c", {"num_threads": 1.0}, "PTO-A022"),
     ],

@@ -448,12 +448,10 @@ def test_an_unknown_object_is_refused_with_its_kind(value: Any) -> None:
 
 
 class Scaled:
-    @pto.jit
-    def first(me, x):
-        return x[0]
+    first = pto.jit(lambda me, x: x[0])
 
 
-def test_methods_want_self() -> None:
+def test_lambdas_that_are_methods_want_self() -> None:
     with pytest.raises(pto.ArgumentError, match="help: name the first parameter of a method `self`, not `me`"):
         Scaled().first(np.ones(2))
     with pytest.raises(pto.ArgumentError, match="help: pass tensors"):

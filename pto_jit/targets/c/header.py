@@ -12,6 +12,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Var
 from pto_jit.ir.types import ScalarType, TensorType, Type
+from pto_jit.semantic.failures import EXTENT
 from pto_jit.targets.c.values import memory_ctype, register_ctype
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.text import made_here, place_of, wrapped
@@ -96,7 +97,7 @@ class Launch:
 
     def sites(self) -> list[tuple[str, str, Loc]]:
         """What is wrong where an extent is negative, which would reach memory that is not there."""
-        return [("LaunchError", f"PTO-H203: axis {axis} of `{tensor}` has the extent {{0}}; extents are at least 0",
+        return [("LaunchError", f"{EXTENT.code}: axis {axis} of `{tensor}` has the extent {{0}}; {EXTENT.help}",
                  NOWHERE) for _, axis, tensor in self.extents]  # fmt: skip
 
     def text(self, entry: str, first: int) -> str:
