@@ -203,8 +203,8 @@ class Compiled(CopiedLikeFunction):
         """Write `sources` into `directory`; returns the paths.
 
         name: of the program and its functions, and so of its files, instead of the kernel's: two specialisations of
-        a function, or closures of one factory, are called the same otherwise.  Raises ArgumentError for what cannot be
-        a name in C.
+        a function, or closures of one factory, are called the same otherwise (the LLVM IR of the cpu target keeps the
+        kernel's).  Raises ArgumentError for what cannot be a name in C.
         """
         return write_files(self._files(checked_name(name)), directory)
 

@@ -11,7 +11,7 @@ from pto_jit.fractal.compile.blocks import Blocks, work_of
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside
 from pto_jit.fractal.compile.hyperplane import NoSchedule
-from pto_jit.fractal.compile.lists import Loop
+from pto_jit.fractal.compile.lists import DEVICES, Loop
 from pto_jit.fractal.compile.nest import Nest, inner_map, outside
 from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.sequential import read_by
@@ -24,13 +24,11 @@ from pto_jit.slotted import frozen
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.session import Session
 
-WITHOUT_TASKS = ("cuda", "ascend")  # targets whose launches run one after the other
-
 
 def sums_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tuple[Any, Plan]] | None:
     """A map whose cells add up products in short loops, as one product of matrices; None where it is none."""
     asked, tiled = asked_of(loop)
-    if asked not in ("auto", "wavefront") or tiled or session.g.options.target in WITHOUT_TASKS:
+    if asked not in ("auto", "wavefront") or tiled or session.g.options.target in DEVICES:
         return None
     made = without_short_loops(session, loop, read_by(later))
     if made is None or computed_inside([loop]):
@@ -52,10 +50,10 @@ def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None]
     reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
     target = session.g.options.target
     refused = in_order_again(session)
-    good, figures = are_blocks(nest) if target not in WITHOUT_TASKS else (not refused, "")
+    good, figures = are_blocks(nest) if target not in DEVICES else (not refused, "")
     if refused:
         reason = f"{reason}: {refused}"
-    sums = pairs_of_sums(session.g, nest) if target not in WITHOUT_TASKS else None
+    sums = pairs_of_sums(session.g, nest) if target not in DEVICES else None
     if sums is not None:
         return by_blocks(session, *sums)
     if not good:
@@ -96,7 +94,7 @@ def blocks_of(session: Session, nest: Nest) -> tuple[Blocks | None, str]:
     from pto_jit.fractal.compile.devices import in_blocks
 
     try:
-        if session.g.options.target not in WITHOUT_TASKS:
+        if session.g.options.target not in DEVICES:
             return cells_of(session.g, nest), ""
         blocks = Blocks(session.g, in_blocks(nest, work_of(nest)))
         blocks.trial()

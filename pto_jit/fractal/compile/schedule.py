@@ -19,6 +19,7 @@ from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
     BEHIND,
     CHECKS,
+    DEVICES,
     Array,
     Check,
     Compute,
@@ -27,7 +28,7 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
 )
 from pto_jit.fractal.compile.local import local_arrays
-from pto_jit.fractal.compile.maps import WITHOUT_TASKS, ByBlocks, blocks_of, in_order_again, of_map, sums_planned
+from pto_jit.fractal.compile.maps import ByBlocks, blocks_of, in_order_again, of_map, sums_planned
 from pto_jit.fractal.compile.nest import Nest, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, read_by, records, transposed
@@ -165,7 +166,7 @@ def without_inputs(session: Session, loop: Loop) -> list[Loop]:
     except NoSchedule:
         return [loop]
     rows = [(m, blocks_of(session, m)[0] is not None) for m in maps]
-    if session.g.options.target in WITHOUT_TASKS:
+    if session.g.options.target in DEVICES:
         good, figures = is_better_apart_on_device(rows)
     else:
         planes = rows_planes(session, nest, asked), rows_planes(session, rest, asked)
@@ -235,7 +236,7 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
     if asked == "sequential":
         return decided(session, loop, "sequential", "asked for", None)
     target = session.g.options.target
-    if target in WITHOUT_TASKS and asked == "tasks":
+    if target in DEVICES and asked == "tasks":
         raise unavailable(session, asked, f"the {target} target has no tasks: its launches run one after the other")
     if target in IN_ORDER and asked != "auto":
         raise unavailable(session, asked, f"the {target} target has no planes: each would be launched")

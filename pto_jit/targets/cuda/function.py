@@ -192,7 +192,9 @@ class FunctionWriter:
         begin = first if start == "0" else f"{start} + {first}"
         if step != "1":
             first = f"({first}) * {step}" if " " in first else f"{first} * {step}"
-            stride = f"{stride} * {step}" if "int64_t" in stride else f"int64_t({stride}) * {step}"
+            # A grid has no more blocks than iterations: below 2**31 their product needs no 64 bits, and no registers.
+            few = all(n.isdigit() for n in (start, stop, step)) and int(stop) + int(step) < 2**31
+            stride = f"{stride} * {step}" if few or "int64_t" in stride else f"int64_t({stride}) * {step}"
             begin = first if start == "0" else f"{start} + {first}"
         with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
             self.block(loop.body)
@@ -448,7 +450,9 @@ class FunctionWriter:
         whole = isinstance(offset, Const) and offset.value == 0 and isinstance(extent, Var)
         if whole and self.facts.is_dim(extent.name, source.name, axis):  # type: ignore[union-attr]
             return self.scalar(extent)
-        return f"pto::view_extent({self.scalar(extent)}, {self.name(source.name)}.shape[{axis}], {self.scalar(offset)})"
+        small = isinstance(extent, Const) and extent.value < 2**31
+        function = "clipped" if small else "view_extent"
+        return f"pto::{function}({self.scalar(extent)}, {self.name(source.name)}.shape[{axis}], {self.scalar(offset)})"
 
     def natural(self, offset: Operand, axis: int, loc: Loc) -> None:
         """Check an offset that may be negative."""
