@@ -15,7 +15,7 @@ from pto_jit.ir.walk import block_defs, defs, statements
 from pto_jit.lower.names import source_name, unused
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.loops import at_innermost
+from pto_jit.targets.cuda.loops import with_makers
 from pto_jit.targets.cuda.shapes import shape_of
 from pto_jit.targets.cuda.valid import ValidExtents
 
@@ -79,20 +79,20 @@ class TilesBetween(ABC):
     def _with_inputs(self, body: Block) -> Block:
         """`body` with the tiles it reads from outside made again, or loaded from where they were put."""
         wanted = [v for v in free_vars(body) if isinstance(v.type, TileType)]
-        before: list[Stmt] = []
+        makers: dict[str, Block] = {}
         for var in wanted:
             path = self.paths.get(var.name, ())
             if self.path[: len(path)] != path:
                 raise unsupported(f"the tile `{source_name(var.name)}`, made in a loop or branch and read after it",
                                   body[0].loc, "store it into a tensor, and load it there")  # fmt: skip
             if var.name in self.spilled:
-                before += self._reloaded(var, body[0].loc)
+                makers[var.name] = tuple(self._reloaded(var, body[0].loc))
             elif var.name in self.pending:
-                before.append(self.pending[var.name])
+                makers[var.name] = (self.pending[var.name],)
             else:
                 raise unsupported(f"the tile `{source_name(var.name)}`, made in another part of the program",
                                   body[0].loc, "make it in the same in-core function")  # fmt: skip
-        return at_innermost(body, tuple(before)) if before else body
+        return with_makers(body, makers) if makers else body
 
     def _spill(self, var: Var, body: Block, out: list[Stmt]) -> Block:
         assert isinstance(var.type, TileType)

@@ -76,13 +76,30 @@ def chain_of(body: Block) -> tuple[For, ...]:
         body = loop.body
 
 
-def at_innermost(body: Block, before: tuple[Stmt, ...]) -> Block:
-    """Statements at the start of the innermost parallel loop's body."""
+def with_makers(body: Block, makers: dict[str, Block]) -> Block:
+    """`body`, in whose innermost parallel loop tiles are made: `makers`, name -> what makes the tile.  Each where it is
+    first met, as registers are short, and before anything that may write what it is made from.
+    """
     chain = chain_of(body)
     if not chain:
-        return (*before, *body)
-    inner: Stmt = replace(chain[-1], body=(*before, *chain[-1].body))
+        return _with_makers(body, makers)
+    inner: Stmt = replace(chain[-1], body=_with_makers(chain[-1].body, makers))
     for old, around in zip(chain[:0:-1], chain[-2::-1], strict=True):
         new = inner
         inner = replace(around, body=tuple(new if s is old else s for s in around.body))
     return tuple(inner if s is chain[0] else s for s in body)
+
+
+def _with_makers(block: Block, makers: dict[str, Block]) -> Block:
+    left = dict(makers)
+    out: list[Stmt] = []
+    for s in block:
+        inside = list(statements((s,)))
+        # a tile that a branch changes is made before it, too
+        met = {v.name for t in inside for v in (*uses(t), *defs(t))}
+        everything = any(map(writes, inside))
+        for name in [n for n in left if everything or n in met]:
+            out += left.pop(name)
+        out.append(s)
+    assert not left, f"tiles that no iteration reads: {', '.join(left)}"
+    return tuple(out)

@@ -132,7 +132,8 @@ class _Outliner(TilesBetween):
             if isinstance(stmt, Op) and touches_tiles(stmt):
                 name_ = stmt.results[0].name if stmt.results else ""
                 if stmt.op in _REPEATABLE and not self._read_by(run, stmt) and not self._has_memory(name_):
-                    close((stmt, *rest))
+                    if any(writes(s) for s in statements(tuple(run))):  # what is loaded, perhaps
+                        close((stmt, *rest))
                     self._declare(stmt)
                     self.pending[name_] = stmt
                     self.paths[name_] = self.path

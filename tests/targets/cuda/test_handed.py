@@ -84,6 +84,52 @@ def test_one_kernel_does_it_all(fn: Callable[..., Any], rows: int) -> None:
     assert text.count("tstore") == 1 and "tile=true" not in text
 
 
+@pto.jit
+def rows_that_meet(x, z, y, s):
+    """Loads between operations, outside of loops."""
+    with pl.incore():
+        t = pl.load(x, [0, 0], [16, 64])
+        u = pl.exp(t) * s
+        v = pl.load(z, [0, 0], [16, 64])
+        r = pl.sum(u, axis=1, keepdims=True)
+        if s > 0.25:
+            v = v + 1.0
+        pl.store(u / r + v, [0, 0], y)
+
+
+@pto.jit
+def parts_that_meet(x, z, y, s):
+    y[0:16] = x[0:16] * s + z[0:16]
+
+
+@needs_compiler
+@pytest.mark.parametrize("fn", [rows_that_meet, parts_that_meet], ids=lambda fn: fn.__name__)
+def test_a_load_after_an_operation_belongs_to_the_same_kernel(fn: Callable[..., Any]) -> None:
+    x, z = np.random.default_rng(0).standard_normal((2, 16, 64), np.float32)
+    for s in (0.125, 0.5):
+        wanted = np.zeros_like(x)
+        fn.interpret(x, z, wanted, s)  # type: ignore[attr-defined]
+        close(emulated(fn, x, z, np.zeros_like(x), s)[1][2], wanted)
+    text = fn.compile(x, z, wanted, s, target="cuda").ir("kernels")  # type: ignore[attr-defined]
+    assert text.count("tstore") == 1
+
+
+@needs_compiler
+def test_a_load_after_a_store_sees_what_is_stored() -> None:
+    @pto.jit
+    def stored_between(x, y):
+        with pl.incore():
+            t = pl.load(x, [0, 0], [8, 32])
+            pl.store(t * 2.0, [0, 0], y)
+            u = pl.load(y, [0, 0], [8, 32])
+            pl.store(u + t, [0, 0], x)
+
+    x, y = np.random.default_rng(0).standard_normal((2, 8, 32), np.float32)
+    _, (changed, doubled_) = emulated(stored_between, x, y)
+    close(doubled_, x * 2)
+    close(changed, x * 3)
+
+
 @needs_compiler
 def test_ascend_does_the_same(tmp_path: Path) -> None:
     spec = pto.spec((None, 64), pl.f32)
