@@ -10,6 +10,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
+from pto_jit.lower.divide import Parts, divide_scopes
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.independent import find_independent
@@ -20,6 +21,7 @@ from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
+from pto_jit.lower.reuse import reuse_loads
 from pto_jit.lower.simplify import simplify
 from pto_jit.lower.views import move_views
 
@@ -61,7 +63,12 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 )
 
 _CPU = ("independent", "scheduled")
-_DEVICES = ("cuda", "ascend")
+_DEVICES = {
+    # a row has a team of threads; what is large and of known extents is divided where registers are counted
+    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, elements=4096, constant=False),
+    # a dozen tiles of 16 KiB fit the unified buffer; rows that are reduced may be as long as that allows
+    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, elements=4096, constant=True),
+}
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
 _ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
     "reduced": ("reduced", partial(split_reductions, device=True)),
@@ -70,14 +77,21 @@ _ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
 }
 
 
+def _divided(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
+    return divide_scopes(reuse_loads(module), decisions, parts=parts)
+
+
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs, and
     leave vectors of elements to the compilers of what they write; those of devices have no use for groups, and their
-    kernels begin with loops, before which nothing stands."""
+    kernels begin with loops, before which nothing stands, and operations on tiles of any size become such loops."""
     if target == "cpu":
         return PIPELINE
-    own, without = (_ON_DEVICES, (*_CPU, "hoisted")) if target in _DEVICES else (_ELSEWHERE, _CPU)
-    return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in without)
+    own = _ELSEWHERE
+    if target in _DEVICES:
+        # scopes are what they will be, and not functions yet
+        own = _ON_DEVICES | {"hoisted": ("divided", partial(_divided, parts=_DEVICES[target]))}
+    return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
 
 
 def in_any_order(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

@@ -24,21 +24,10 @@ from pto_jit.ir.nodes import Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
 from pto_jit.lower.axes import REDUCTIONS, is_reduction, reduced_axes
+from pto_jit.lower.lines import axis_along
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.shapes import axes_of
-
-_ORDER = frozenset("sort argsort topk histogram".split())
-_SCANS = frozenset("cumsum cumprod assoc_scan".split())
-
-
-def axis_along(op: Op) -> int | None:
-    """The axis that an operation runs along, whose elements depend on each other; None for other operations."""
-    if op.op in _ORDER:
-        return op.args[0].type.rank - 1  # type: ignore[union-attr]
-    if op.op in _SCANS or op.op == "fold":
-        return int(op.attr("axis"))  # type: ignore[call-overload]
-    return None
 
 
 def along_rows(func: Func, *, products: bool) -> Func:

@@ -12,8 +12,8 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Operand, Region, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import WRITES, statements
+from pto_jit.lower.lines import axis_along
 from pto_jit.slotted import frozen, replace
-from pto_jit.targets.cuda.along import axis_along
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.moves import MoveWriter
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array

@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: MIT
+"""Divide operations on tiles of any size, which no loop goes over, into parts that the blocks of a device take.
+
+`y[...] = x * s` works on a whole tensor.  A processor goes over it row by row; on a device a tile is as large as the
+registers or the memory of one core, and one core would do it all.  Lines along an axis that do not depend on each other
+become the iterations of a parallel loop, whose tiles are small.
+
+Before::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?x64,f32>, %y: !pto.memref<gm,?x64,f32>) {
+      %n = sdim %x {axis=0} : i64
+      SCOPE @f_incore_0
+        %t = tload %x[0, 0] [%n, 64] : !pto.tile<?x64xf32>
+        %m = tmax %t {axes=(1,), keepdims=true} : !pto.tile<?x1xf32>
+        %u = tsub %t, %m : !pto.tile<?x64xf32>
+        tstore %u, %y[0, 0]
+      ENDSCOPE
+      return
+    }
+
+After::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?x64,f32>, %y: !pto.memref<gm,?x64,f32>) {
+      %n = sdim %x {axis=0} : i64
+      FOR %x_at:idx, 0:idx, %n:idx, 1:idx {kind=parallel, proof="lines of tiles that do not depend on each other"}
+        SCOPE @f_incore_0
+          %t = tload %x[%x_at, 0] [1, 64] : !pto.tile<1x64xf32>
+          %m = tmax %t {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
+          %u = tsub %t, %m : !pto.tile<1x64xf32>
+          tstore %u, %y[%x_at, 0]
+        ENDSCOPE
+      ENDFOR
+      return
+    }
+
+Tiles that meet have to agree in their extents, as before; the host compares them, before the loops.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from math import prod
+
+from pto_jit.dtypes import i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import TENSOR_VIEWS, blocks, def_counts, defs, map_funcs, statements, use_counts, uses, with_blocks
+from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.lines import Lines, root_of
+from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
+from pto_jit.lower.outwards import is_host
+from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
+from pto_jit.slotted import field, frozen, mutable, replace
+
+_MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
+_SIZED = {"load": 1, "full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
+"""Operations that say extents, with the place of the first one; of `load` behind the offsets."""
+_LARGE = 8192  # elements of a tile that one core should not have alone
+PROOF = "lines of tiles that do not depend on each other"
+
+
+@frozen
+class Parts:
+    """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
+    whole, columns of those of which columns remain whole, elements of vectors; constant: tiles that are large but of
+    known extents are divided here, too."""
+
+    columns: int
+    rows: int
+    lines: int
+    narrow: int
+    elements: int
+    constant: bool
+
+
+def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
+    """Divide what the scopes of host code do where no parallel loop is around; each is a `Decision`."""
+
+    def transform(func: Func) -> Func:
+        if func.kind != "orchestration" or not any(isinstance(s, Scope) for s in statements(func.body)):
+            return func
+        body = _Divider(func, parts, decisions).block(func.body)
+        return func if body is func.body else replace(func, body=body)
+
+    return map_funcs(module, transform)
+
+
+@frozen
+class _Line:
+    """An axis that is divided: its class; how many lines of it there are; how many are a part."""
+
+    axis: tuple[str, int]
+    extent: Operand
+    part: int
+
+
+@mutable
+class _Divider:
+    func: Func
+    parts: Parts
+    decisions: list[Decision]
+    uses: Counter[str] = field(default_factory=Counter)
+    assigned: Counter[str] = field(default_factory=Counter)
+    makers: dict[str, Op] = field(default_factory=dict)
+    """What makes a variable that is assigned once."""
+    names: Names | None = None
+
+    def block(self, block: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in block:
+            if isinstance(stmt, Scope):
+                out += self._scope(stmt)
+            elif isinstance(stmt, (If, While)) or (isinstance(stmt, For) and stmt.kind == "sequential"):
+                old = blocks(stmt)
+                new = tuple(map(self.block, old))
+                out.append(stmt if all(a is b for a, b in zip(new, old, strict=True)) else with_blocks(stmt, new))
+            else:
+                out.append(stmt)
+        return block if len(out) == len(block) and all(a is b for a, b in zip(out, block, strict=True)) else tuple(out)
+
+    def _scope(self, scope: Scope) -> Sequence[Stmt]:
+        """The scope, or what takes its place."""
+        body = scope.body
+        if not any(isinstance(s, Op) and s.op == "store" for s in body) or not all(map(_is_plain, body)):
+            return (scope,)
+        if not self.assigned:
+            self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
+            flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
+            self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
+            self.names = Names(self.func)
+        made = [d.name for s in body for d in defs(s)]
+        inside = use_counts(body)
+        if any(self.assigned[name] > 1 or self.uses[name] > inside[name] for name in made):
+            return (scope,)  # what changes, or is read outside of the scope
+        host, tiles = [s for s in body if is_host(s)], [s for s in body if not is_host(s)]
+        of_tiles = {d.name for s in tiles for d in defs(s)}
+        if any(s.op == "assert" or any(v.name in of_tiles for v in uses(s)) for s in host if isinstance(s, Op)):
+            return (scope,)
+        found = self._divided(tiles, scope)
+        if found is not None:
+            return self._joined(scope, [*host, *found])
+        segments = _segments(tiles)
+        pieces = [(s, self._divided(s, scope)) for s in segments] if len(segments) > 1 else []
+        if all(loops is None for _, loops in pieces):
+            return (scope,)
+        out: list[Stmt] = list(host)
+        rest: list[Stmt] = []
+        for segment, loops in (*pieces, ([], [])):
+            if loops is None:
+                rest += segment
+                continue
+            if rest:
+                out += rest if scope.named else [replace(scope, body=tuple(rest))]
+                rest = []
+            out += loops
+        return self._joined(scope, out)
+
+    def _joined(self, scope: Scope, found: list[Stmt]) -> Sequence[Stmt]:
+        """The loops of an anonymous scope stand in host code, those of a named one in its function."""
+        return (replace(scope, body=tuple(found)),) if scope.named else found
+
+    def _divided(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
+        """Operations on tiles as loops over their parts; None where that is not possible, or has no use."""
+        ops = [s for s in tiles if isinstance(s, Op)]
+        stores = [op for op in ops if op.op == "store"]
+        if not stores or not all(_is_movable(op) for op in ops):
+            return None
+        lines = Lines(tuple(ops))
+        scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
+        found = {line: extent for line in self._stored(stores[0].args[0], lines)
+                 if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
+        chosen = self._parts(_widest(ops, lines, found), lines, found) if found else []
+        if not chosen:
+            return None
+        loops = _Loops(chosen, lines, scalars, self.names, scope)  # type: ignore[arg-type]
+        told = " x ".join(str(line.part) for line in chosen)
+        reason = f"what is computed of whole tensors is divided: parts of {told} along {len(chosen)} of its axes"
+        self.decisions.append(Decision("grain", (), True, reason, stores[0].loc))
+        return loops.around(ops)
+
+    def _stored(self, tile: Operand, lines: Lines) -> list[tuple[str, int]]:
+        """The axes of a tile that is stored, from the first on."""
+        return [lines.find((tile.name, k)) for k in _long_axes(tile)]  # type: ignore[union-attr]
+
+    def _parts(self, tile: Var, lines: Lines, found: dict[tuple[str, int], Operand]) -> list[_Line]:
+        """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others.
+
+        Nothing where the tile is small, or of known extents and divided later.
+        """
+        out: list[_Line] = []
+        parts = self.parts
+        places = _long_axes(tile)
+        own = {k: lines.find((tile.name, k)) for k in places}
+        divided = [k for k in places if own[k] in found]
+        known = [int(n) for k, n in enumerate(tile.type.shape) if n is not None]  # type: ignore[union-attr]
+        if len(known) == tile.type.rank and (prod(known) <= _LARGE or not parts.constant):  # type: ignore[union-attr]
+            return []
+        for k in divided:
+            if k == places[-1]:
+                part = parts.elements if len(places) == 1 else parts.columns if divided == places else parts.narrow
+            elif divided[-1] == places[-1]:
+                part = parts.rows if k == divided[-2] else 1
+            else:  # rows stay whole
+                part = parts.lines if k == divided[-1] else 1
+            extent = found[own[k]]
+            if isinstance(extent, Var) or (parts.constant and int(extent.value) > part):
+                out.append(_Line(own[k], extent, part))
+        return out
+
+    def _extent(self, lines: Lines, axis: tuple[str, int], ops: list[Op], scalars: Scalars) -> Operand | None:
+        """How many lines an axis has, when it can be divided: operations that make sure of it go to `scalars`."""
+        if axis in lines.bound:
+            return None
+        tiles = {v.name: v for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)}  # type: ignore
+        if any([lines.find((v.name, k)) for k, n in enumerate(v.type.shape) if n != 1].count(axis) > 1
+               for v in tiles.values()):  # fmt: skip
+            return None
+        store = next(op for op in ops if op.op == "store")
+        if not all(_line_of(op.args[0], lines, axis) is not None for op in ops if op.op == "store"):
+            return None
+        if not self._apart(ops, lines, axis) or _repeats(ops, lines, axis, store):
+            return None
+        declared: dict[Operand, Loc] = {}
+        valid: dict[Operand, Loc] = {}
+        mine = Scalars(self.names, scalars.loc)  # type: ignore[arg-type]
+        said: list[Operand] = []
+        for op in ops:
+            k = _line_of(op.results[0], lines, axis) if op.results else None
+            if k is None:
+                continue
+            shape = op.results[0].type.shape  # type: ignore[union-attr]
+            if shape[k] is not None:
+                declared.setdefault(index(shape[k]), op.loc)  # type: ignore[arg-type]
+            if op.op == "load":
+                rank = op.args[0].type.rank  # type: ignore[union-attr]
+                offset, extent = op.args[1 + k], op.args[1 + rank + k]
+                declared.setdefault(extent, op.loc)
+                valid.setdefault(self._valid(op.args[0], k, offset, extent, mine), op.loc)
+            elif op.op in _SIZED:
+                said.append(op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k])
+        if not valid or any(extent not in declared for extent in said):
+            return None
+        made: list[Stmt] = []
+        for extent, loc in declared.items():
+            if isinstance(extent, Var) and not self._is_natural(extent, set()):
+                self._assert(made, "ge", extent, index(0), EXTENT, axis[1], loc)
+        compared: set[tuple[Operand, Operand]] = set()
+        for numbers, failure in ((declared, DECLARED), (valid, VALID)):
+            for (a, _), (b, loc) in pairwise(numbers.items()):
+                if (a, b) not in compared:
+                    self._assert(made, "eq", a, b, failure, axis[1], loc)
+                compared.add((a, b))
+        scalars.block += [*mine.block, *made]
+        return next(iter(valid))
+
+    def _assert(
+        self, out: list[Stmt], op: str, a: Operand, b: Operand, failure: Failure, axis: int, loc: Loc
+    ) -> None:
+        assert self.names is not None
+        ok = self.names.fresh("ok", BOOL)
+        numbers = (a,) if failure is EXTENT else (a, b)
+        said, _, way_out = failure.text(axis=axis).partition("; ")
+        head, number, rest = said.partition("{0}")
+        message, told = f"{head}; {way_out}", number + rest
+        attrs = (("always", True), ("error", failure.error.__name__), ("message", message), ("told", told))
+        out.append(Op(op, (ok,), (a, b), (), (), loc))
+        out.append(Op("assert", (), (ok, *numbers), attrs, (), loc))
+
+    def _valid(self, tensor: Operand, axis: int, offset: Operand, extent: Operand, scalars: Scalars) -> Operand:
+        """max(0, min(extent, size of the tensor - offset))."""
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        maker = self.makers.get(extent.name) if isinstance(extent, Var) else None
+        whole = maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
+        size: Operand | None = None if tensor.type.shape[axis] is None else index(tensor.type.shape[axis])  # type: ignore
+        if offset == index(0) and (whole or size == extent):
+            return extent
+        if size is None:
+            size = self.names.fresh("size")  # type: ignore[union-attr]
+            scalars.block.append(Op("dim", (size,), (tensor,), (("axis", axis),), (), scalars.loc))  # type: ignore
+        left = scalars.op("sub", size, offset, "left")
+        return scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
+
+    def _is_natural(self, operand: Operand, seen: set[str]) -> bool:
+        if isinstance(operand, Const):
+            return int(operand.value) >= 0
+        maker = self.makers.get(operand.name)
+        if maker is None or operand.name in seen:
+            return False
+        seen.add(operand.name)
+        sure = [self._is_natural(a, seen) for a in maker.args if a.type == ScalarType(i64)]
+        return maker.op == "dim" or (maker.op == "max" and any(sure)) or (
+            maker.op in ("min", "add", "mul", "floordiv") and all(sure))  # fmt: skip
+
+    def _apart(self, ops: list[Op], lines: Lines, axis: tuple[str, int]) -> bool:
+        """Whether parts read and write other elements: what is written lies in one tensor where it is read, if it is,
+        or written again."""
+        views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
+        accesses = [op for op in ops if op.op in ("load", "store")]
+        for store in (op for op in accesses if op.op == "store"):
+            tensor, rank = store.args[1], store.args[1].type.rank  # type: ignore[union-attr]
+            root = root_of(tensor, views)
+            for other in accesses:
+                at = 1 if other.op == "store" else 0
+                if other is store or root_of(other.args[at], views) != root:
+                    continue
+                tile = other.args[0] if other.op == "store" else other.results[0]
+                if other.args[at] != tensor or other.args[at + 1 : at + 1 + rank] != store.args[2 : 2 + rank]:
+                    return False
+                if _line_of(tile, lines, axis) != _line_of(store.args[0], lines, axis):
+                    return False
+        return True
+
+
+@mutable
+class _Loops:
+    """Loops over parts around operations."""
+
+    chosen: list[_Line]
+    lines: Lines
+    scalars: Scalars
+    names: Names
+    scope: Scope
+    at: dict[tuple[str, int], Var] = field(default_factory=dict)
+    extents: dict[tuple[str, int], Operand] = field(default_factory=dict)
+
+    def around(self, ops: list[Op]) -> list[Stmt]:
+        inner = Scalars(self.names, self.scope.loc)
+        wish = source_name(next(op.args[0].name for op in ops if op.op == "load"))  # type: ignore[union-attr]
+        for line in self.chosen:
+            self.at[line.axis] = self.names.fresh(f"{wish}_at")
+            self.extents[line.axis] = index(1)
+            if line.part > 1:
+                most = self.scalars.op("min", line.extent, index(line.part), "most")
+                left = inner.op("sub", line.extent, self.at[line.axis], "left")
+                self.extents[line.axis] = inner.op("min", left, most, "some")
+        body: list[Stmt] = []
+        for op in ops:
+            body += self._smaller(op)
+        stmts: list[Stmt] = [*inner.block, *body]
+        block: Block = tuple(stmts) if self.scope.named else (replace(self.scope, body=tuple(stmts)),)
+        for line in reversed(self.chosen):
+            block = (For("parallel", self.at[line.axis], index(0), line.extent, index(line.part), block, proof=PROOF,
+                         loc=self.scope.loc),)  # fmt: skip
+        return [*self.scalars.block, *block]
+
+    def _smaller(self, op: Op) -> list[Stmt]:
+        """An operation on a part."""
+        before: list[Stmt] = []
+        args, results = [self._tile(a) for a in op.args], tuple(self._tile(r) for r in op.results)
+        tile = op.args[0] if op.op == "store" else op.results[0]
+        for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
+            line = next((n for n in self.chosen if _line_of(tile, self.lines, n.axis) == k), None)
+            if line is None:
+                continue
+            at, extent = self.at[line.axis], self.extents[line.axis]
+            rank = tile.type.rank  # type: ignore[union-attr]
+            match op.op:
+                case "load":
+                    args[1 + k] = self._moved(op.args[1 + k], at, before, op.loc)
+                    args[1 + rank + k] = extent
+                case "store":
+                    args[2 + k] = self._moved(op.args[2 + k], at, before, op.loc)
+                case "full" | "broadcast_to" | "reshape":
+                    args[1 + k] = extent
+                case "arange":
+                    args[0], args[2] = self._later(op, at, before), extent
+                case _:
+                    pass
+        return [*before, replace(op, args=tuple(args), results=results)]  # type: ignore[arg-type]
+
+    def _moved(self, offset: Operand, at: Var, before: list[Stmt], loc: Loc) -> Operand:
+        """An offset further on by what comes before the part."""
+        if offset == index(0):
+            return at
+        result = self.names.fresh("at")
+        before.append(Op("add", (result,), (offset, at), (), (), loc))
+        return result
+
+    def _later(self, op: Op, at: Var, before: list[Stmt]) -> Operand:
+        """The first number of an `arange` in a part."""
+        start, step = op.args[:2]
+        typ = step.type
+        assert isinstance(typ, ScalarType)
+        cast, far, result = (self.names.fresh(hint, typ) for hint in ("at", "far", "start"))
+        before.append(Op("cast", (cast,), (at,), (("dtype", typ.dtype),), (), op.loc))
+        before.append(Op("mul", (far,), (cast, step), (), (), op.loc))
+        before.append(Op("add", (result,), (start, far), (), (), op.loc))
+        return result
+
+    def _tile(self, operand: Operand) -> Operand:
+        """A tile with the extents of a part."""
+        if not isinstance(operand, Var) or not isinstance(operand.type, TileType):
+            return operand
+        shape = list(operand.type.shape)
+        for line in self.chosen:
+            k = _line_of(operand, self.lines, line.axis)
+            if k is not None:
+                known = self.extents[line.axis]
+                shape[k] = int(known.value) if isinstance(known, Const) else None
+        return Var(operand.name, TileType(operand.type.dtype, tuple(shape)))
+
+
+def _is_plain(stmt: Stmt) -> bool:
+    return isinstance(stmt, Op) and not stmt.regions
+
+
+def _is_movable(op: Op) -> bool:
+    if op.op == "reshape":
+        return unit_reshape(op) is not None
+    return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE
+
+
+def _line_of(tile: Operand, lines: Lines, axis: tuple[str, int]) -> int | None:
+    """Which axis of a tile it is."""
+    if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
+        return None
+    return next((k for k, n in enumerate(tile.type.shape) if n != 1 and lines.find((tile.name, k)) == axis), None)
+
+
+def _repeats(ops: list[Op], lines: Lines, axis: tuple[str, int], store: Op) -> bool:
+    """Whether parts along an axis would reduce as much as they store, each of them the same."""
+    stored = store.args[0]
+    places = _long_axes(stored)
+    last = bool(places) and _line_of(stored, lines, axis) == places[-1]
+    return any(
+        is_reduction(op) and _line_of(op.args[0], lines, axis) is None
+        and (last or len(_long_axes(op.args[0])) >= len(places))
+        for op in ops
+    )  # fmt: skip
+
+
+def _widest(ops: list[Op], lines: Lines, found: Collection[tuple[str, int]]) -> Var:
+    """The tile with the most axes of those that have all lines."""
+    best: Var | None = None
+    for tile in (v for op in ops for v in (*op.args, *op.results)):
+        if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
+            continue
+        if all(_line_of(tile, lines, line) is not None for line in found) and (
+            best is None or len(_long_axes(tile)) > len(_long_axes(best))
+        ):
+            best = tile
+    assert best is not None, "a store has all lines"
+    return best
+
+
+def _long_axes(tile: Operand) -> list[int]:
+    assert isinstance(tile.type, TileType)
+    return [k for k, n in enumerate(tile.type.shape) if n != 1]
+
+
+def _segments(tiles: list[Stmt]) -> list[list[Stmt]]:
+    """Operations in runs that share no tiles, each of which ends with a store."""
+    out: list[list[Stmt]] = [[]]
+    last = {v.name: k for k, s in enumerate(tiles) for v in uses(s)}
+    open_until = -1
+    for k, s in enumerate(tiles):
+        out[-1].append(s)
+        open_until = max([open_until, *(last.get(d.name, -1) for d in defs(s))])
+        if isinstance(s, Op) and s.op == "store" and open_until <= k and k + 1 < len(tiles):
+            out.append([])
+    return out
