@@ -24,7 +24,7 @@ After::
     // Function Type: Orchestration
     func @f(%x: !pto.memref<gm,?x64,f32>, %y: !pto.memref<gm,?x64,f32>) {
       %n = sdim %x {axis=0} : i64
-      FOR %x_at:idx, 0:idx, %n:idx, 1:idx {kind=parallel, proof="lines of tiles that do not depend on each other"}
+      FOR %x_at:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
         SCOPE @f_incore_0
           %t = tload %x[%x_at, 0] [1, 64] : !pto.tile<1x64xf32>
           %m = tmax %t {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
@@ -52,7 +52,7 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, blocks, def_counts, defs, map_funcs, statements, use_counts, uses, with_blocks
 from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.lines import Lines, root_of
+from pto_jit.lower.lines import Axis, Lines, root_of
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
@@ -69,7 +69,8 @@ PROOF = "lines of tiles that do not depend on each other"
 class Parts:
     """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
     whole, columns of those of which columns remain whole, elements of vectors; constant: tiles that are large but of
-    known extents are divided here, too."""
+    known extents are divided here, too; bounded: the host says how long the longest part is, for which kernels are
+    compiled when they are launched."""
 
     columns: int
     rows: int
@@ -77,6 +78,7 @@ class Parts:
     narrow: int
     elements: int
     constant: bool
+    bounded: bool
 
 
 def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
@@ -95,7 +97,7 @@ def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) ->
 class _Line:
     """An axis that is divided: its class; how many lines of it there are; how many are a part."""
 
-    axis: tuple[str, int]
+    axis: Axis
     extent: Operand
     part: int
 
@@ -138,10 +140,16 @@ class _Divider:
         inside = use_counts(body)
         if any(self.assigned[name] > 1 or self.uses[name] > inside[name] for name in made):
             return (scope,)  # what changes, or is read outside of the scope
-        host, tiles = [s for s in body if is_host(s)], [s for s in body if not is_host(s)]
-        of_tiles = {d.name for s in tiles for d in defs(s)}
-        if any(s.op == "assert" or any(v.name in of_tiles for v in uses(s)) for s in host if isinstance(s, Op)):
-            return (scope,)
+        host: list[Stmt] = []
+        tiles: list[Stmt] = []  # with the scalars that are made of them
+        of_tiles: set[str] = set()
+        for s in body:
+            if isinstance(s, Op) and s.op == "assert":
+                return (scope,)
+            apart = is_host(s) and not any(v.name in of_tiles for v in uses(s))
+            (host if apart else tiles).append(s)
+            if not apart:
+                of_tiles.update(d.name for d in defs(s))
         found = self._divided(tiles, scope)
         if found is not None:
             return self._joined(scope, [*host, *found])
@@ -173,30 +181,26 @@ class _Divider:
             return None
         lines = Lines(tuple(ops))
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
-        found = {line: extent for line in self._stored(stores[0].args[0], lines)
+        found = {line: extent for line in _axes_of(stores[0].args[0], lines).values()
                  if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         chosen = self._parts(_widest(ops, lines, found), lines, found) if found else []
         if not chosen:
             return None
-        loops = _Loops(chosen, lines, scalars, self.names, scope)  # type: ignore[arg-type]
+        loops = _Loops(chosen, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
         told = " x ".join(str(line.part) for line in chosen)
         reason = f"what is computed of whole tensors is divided: parts of {told} along {len(chosen)} of its axes"
         self.decisions.append(Decision("grain", (), True, reason, stores[0].loc))
         return loops.around(ops)
 
-    def _stored(self, tile: Operand, lines: Lines) -> list[tuple[str, int]]:
-        """The axes of a tile that is stored, from the first on."""
-        return [lines.find((tile.name, k)) for k in _long_axes(tile)]  # type: ignore[union-attr]
-
-    def _parts(self, tile: Var, lines: Lines, found: dict[tuple[str, int], Operand]) -> list[_Line]:
+    def _parts(self, tile: Var, lines: Lines, found: dict[Axis, Operand]) -> list[_Line]:
         """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others.
 
         Nothing where the tile is small, or of known extents and divided later.
         """
         out: list[_Line] = []
         parts = self.parts
-        places = _long_axes(tile)
-        own = {k: lines.find((tile.name, k)) for k in places}
+        own = _axes_of(tile, lines)
+        places = list(own)
         divided = [k for k in places if own[k] in found]
         known = [int(n) for k, n in enumerate(tile.type.shape) if n is not None]  # type: ignore[union-attr]
         if len(known) == tile.type.rank and (prod(known) <= _LARGE or not parts.constant):  # type: ignore[union-attr]
@@ -213,13 +217,11 @@ class _Divider:
                 out.append(_Line(own[k], extent, part))
         return out
 
-    def _extent(self, lines: Lines, axis: tuple[str, int], ops: list[Op], scalars: Scalars) -> Operand | None:
+    def _extent(self, lines: Lines, axis: Axis, ops: list[Op], scalars: Scalars) -> Operand | None:
         """How many lines an axis has, when it can be divided: operations that make sure of it go to `scalars`."""
         if axis in lines.bound:
             return None
-        tiles = {v.name: v for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)}  # type: ignore
-        if any([lines.find((v.name, k)) for k, n in enumerate(v.type.shape) if n != 1].count(axis) > 1
-               for v in tiles.values()):  # fmt: skip
+        if any(list(_axes_of(v, lines).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
             return None
         store = next(op for op in ops if op.op == "store")
         if not all(_line_of(op.args[0], lines, axis) is not None for op in ops if op.op == "store"):
@@ -297,7 +299,7 @@ class _Divider:
         return maker.op == "dim" or (maker.op == "max" and any(sure)) or (
             maker.op in ("min", "add", "mul", "floordiv") and all(sure))  # fmt: skip
 
-    def _apart(self, ops: list[Op], lines: Lines, axis: tuple[str, int]) -> bool:
+    def _apart(self, ops: list[Op], lines: Lines, axis: Axis) -> bool:
         """Whether parts read and write other elements: what is written lies in one tensor where it is read, if it is,
         or written again."""
         views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
@@ -326,8 +328,9 @@ class _Loops:
     scalars: Scalars
     names: Names
     scope: Scope
-    at: dict[tuple[str, int], Var] = field(default_factory=dict)
-    extents: dict[tuple[str, int], Operand] = field(default_factory=dict)
+    bounded: bool
+    at: dict[Axis, Var] = field(default_factory=dict)
+    extents: dict[Axis, Operand] = field(default_factory=dict)
 
     def around(self, ops: list[Op]) -> list[Stmt]:
         inner = Scalars(self.names, self.scope.loc)
@@ -336,7 +339,9 @@ class _Loops:
             self.at[line.axis] = self.names.fresh(f"{wish}_at")
             self.extents[line.axis] = index(1)
             if line.part > 1:
-                most = self.scalars.op("min", line.extent, index(line.part), "most")
+                most: Operand = index(line.part)
+                if self.bounded:
+                    most = self.scalars.op("min", line.extent, most, "most")
                 left = inner.op("sub", line.extent, self.at[line.axis], "left")
                 self.extents[line.axis] = inner.op("min", left, most, "some")
         body: list[Stmt] = []
@@ -413,45 +418,45 @@ def _is_plain(stmt: Stmt) -> bool:
 def _is_movable(op: Op) -> bool:
     if op.op == "reshape":
         return unit_reshape(op) is not None
-    return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE
+    return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
 
 
-def _line_of(tile: Operand, lines: Lines, axis: tuple[str, int]) -> int | None:
-    """Which axis of a tile it is."""
+def _axes_of(tile: Operand, lines: Lines) -> dict[int, Axis]:
+    """The axes of a tile that are not of extent 1; of other operands none."""
     if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
-        return None
-    return next((k for k, n in enumerate(tile.type.shape) if n != 1 and lines.find((tile.name, k)) == axis), None)
+        return {}
+    return {k: lines.find((tile.name, k)) for k, n in enumerate(tile.type.shape) if n != 1}
 
 
-def _repeats(ops: list[Op], lines: Lines, axis: tuple[str, int], store: Op) -> bool:
+def _line_of(tile: Operand, lines: Lines, axis: Axis) -> int | None:
+    """Which axis of a tile it is."""
+    return next((k for k, own in _axes_of(tile, lines).items() if own == axis), None)
+
+
+def _repeats(ops: list[Op], lines: Lines, axis: Axis, store: Op) -> bool:
     """Whether parts along an axis would reduce as much as they store, each of them the same."""
     stored = store.args[0]
-    places = _long_axes(stored)
-    last = bool(places) and _line_of(stored, lines, axis) == places[-1]
+    places = list(_axes_of(stored, lines))
+    last = _line_of(stored, lines, axis) == places[-1]
     return any(
         is_reduction(op) and _line_of(op.args[0], lines, axis) is None
-        and (last or len(_long_axes(op.args[0])) >= len(places))
+        and (last or len(_axes_of(op.args[0], lines)) >= len(places))
         for op in ops
     )  # fmt: skip
 
 
-def _widest(ops: list[Op], lines: Lines, found: Collection[tuple[str, int]]) -> Var:
+def _widest(ops: list[Op], lines: Lines, found: Collection[Axis]) -> Var:
     """The tile with the most axes of those that have all lines."""
     best: Var | None = None
     for tile in (v for op in ops for v in (*op.args, *op.results)):
         if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
             continue
         if all(_line_of(tile, lines, line) is not None for line in found) and (
-            best is None or len(_long_axes(tile)) > len(_long_axes(best))
+            best is None or len(_axes_of(tile, lines)) > len(_axes_of(best, lines))
         ):
             best = tile
     assert best is not None, "a store has all lines"
     return best
-
-
-def _long_axes(tile: Operand) -> list[int]:
-    assert isinstance(tile.type, TileType)
-    return [k for k, n in enumerate(tile.type.shape) if n != 1]
 
 
 def _segments(tiles: list[Stmt]) -> list[list[Stmt]]:

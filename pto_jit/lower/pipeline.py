@@ -63,14 +63,15 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 )
 
 _CPU = ("independent", "scheduled")
-_DEVICES = {
+PARTS = {  # of what is computed of whole tensors
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
-    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, elements=4096, constant=False),
-    # a dozen tiles of 16 KiB fit the unified buffer; rows that are reduced may be as long as that allows
-    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, elements=4096, constant=True),
+    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, elements=4096, constant=False, bounded=True),
+    # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
+    # that lie apart are rows on chip, of which a transfer takes 4095
+    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, elements=2048, constant=True, bounded=False),
 }
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
-_ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
+_ONPARTS: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
     "reduced": ("reduced", partial(split_reductions, device=True)),
     # their kernels are made of single operations
     "fused": ("expanded", _plain(lambda module: move_views(expand_maps(module)))),
@@ -88,9 +89,9 @@ def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     if target == "cpu":
         return PIPELINE
     own = _ELSEWHERE
-    if target in _DEVICES:
+    if target in PARTS:
         # scopes are what they will be, and not functions yet
-        own = _ON_DEVICES | {"hoisted": ("divided", partial(_divided, parts=_DEVICES[target]))}
+        own = _ONPARTS | {"hoisted": ("divided", partial(_divided, parts=PARTS[target]))}
     return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
 
 

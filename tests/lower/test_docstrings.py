@@ -18,6 +18,7 @@ from pto_jit.lower import (
     associate,
     chunk,
     coalesce,
+    divide,
     fuse,
     inline,
     instrument,
@@ -26,9 +27,11 @@ from pto_jit.lower import (
     outline,
     place,
     rename,
+    reuse,
     simplify,
     views,
 )
+from pto_jit.lower.pipeline import PARTS
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 
@@ -47,6 +50,8 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (coalesce, coalesce.coalesce),
     (fuse, fuse.fuse),
     (views, views.move_views),
+    (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
+    (reuse, reuse.reuse_loads),
 ]
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pto_jit.errors import InternalError, LaunchError
+from pto_jit.errors import InternalError, KernelAssertionError, LaunchError, excerpt
 from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.semantic.evaluation import Context, argument, evaluate
@@ -72,7 +72,14 @@ _APART = Context(False, lambda region, arrays: [])
 
 def evaluated(op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
     """The results of an operation of the semantic table."""
-    found = evaluate(op, [scalar(v, a.type) for a, v in zip(op.args, args, strict=True)], _APART)
+    try:
+        found = evaluate(op, [scalar(v, a.type) for a, v in zip(op.args, args, strict=True)], _APART)
+    except LaunchError as error:
+        if op.op != "assert" or isinstance(error, KernelAssertionError):  # whose text is the user's
+            raise
+        reason, _, way_out = str(error).partition("; ")
+        place = excerpt(op.loc) if op.loc.lineno else []
+        raise type(error)("\n".join([reason, *place, f"help: {way_out}"])) from None
     return tuple(plain(v, r.type) for v, r in zip(found, op.results, strict=True))
 
 

@@ -482,9 +482,9 @@ def doubled(x: pl.Tensor, y: pl.Tensor):
 
 @pto.jit
 def large(x: pl.Tensor, y: pl.Tensor):
-    """Which looks across rows: it cannot be done in strips of them."""
+    """Which looks at all of it: it cannot be done in parts."""
     t = pl.load(x, [0, 0], [512, 512])
-    pl.store(t - pl.max(t, axis=0, keepdims=True), [0, 0], y)
+    pl.store(t - pl.max(t), [0, 0], y)
 
 
 def test_a_launch_is_refused() -> None:
@@ -495,12 +495,19 @@ def test_a_launch_is_refused() -> None:
 
 @pto.jit
 def narrow(x: pl.Tensor, y: pl.Tensor):
+    y[:, :] = x[:, :] - pl.max(x[:, :], axis=0, keepdims=True)
+
+
+@pto.jit
+def of_any_size(x: pl.Tensor, y: pl.Tensor):
     y[:, :] = x[:, :] * 2.0
 
 
 def test_tiles_of_few_columns_have_as_many_rows_as_one_transfer_takes() -> None:
     (kernel,) = kernels_of(written(narrow, *(pto.spec((None, 8), pl.f32),) * 2))
     assert kernel.limits == {"x_d0": 4080} and violations(kernel) == []
+    (kernel,) = kernels_of(written(of_any_size, *(pto.spec((None, 8), pl.f32),) * 2))
+    assert kernel.limits == {} and violations(kernel) == []
 
 
 def test_tiles_that_do_not_fit() -> None:

@@ -130,6 +130,13 @@ def positive(x: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def above(x: pl.Tensor, out: pl.Tensor):
+    """Whole tensors, which cannot be divided."""
+    t = x[:, :]
+    out[:, :] = t > pl.max(t)
+
+
+@pto.jit
 def scans(x: pl.Tensor, along: pl.Tensor, down: pl.Tensor, lines: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], parallel=True):
@@ -263,6 +270,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "summed": (summed, (HALF, HALF, MATRIX)),
     "of_bytes": (of_bytes, (pto.spec((None, None), pl.i8),) * 2 + (pto.spec((None, None), pl.i32),)),
     "positive": (positive, (MATRIX, pto.spec((None, None), pl.bool_))),
+    "above": (above, (MATRIX, pto.spec((None, None), pl.bool_))),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
 
@@ -490,9 +498,15 @@ def test_a_sum_of_products_of_bytes(programs: Programs) -> None:
 
 def test_tiles_of_two_run_time_extents_are_as_large_as_fit(programs: Programs) -> None:
     x = numbers(90, 100)
-    check(programs, "positive", {"out": x > 1}, x=x, out=x > 0)
+    check(programs, "above", {"out": x > x.max()}, x=x, out=x > 0)
     with pytest.raises(RuntimeError, match="x_d1 is at most"):
-        programs.run("positive", x=numbers(3, 400), out=numbers(3, 400) > 0)
+        programs.run("above", x=numbers(3, 400), out=numbers(3, 400) > 0)
+
+
+@pytest.mark.parametrize("shape", [(90, 100), (3, 4000), (1000, 3)])
+def test_whole_tensors_have_any_size(programs: Programs, shape: tuple[int, int]) -> None:
+    x = numbers(*shape)
+    check(programs, "positive", {"out": x > 1}, x=x, out=x > 0)
 
 
 def test_rows_that_are_counted_early(programs: Programs) -> None:

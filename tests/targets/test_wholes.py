@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""What is computed of whole tensors, of any size, is divided among the blocks and cores of devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from tests.targets.ascend.harness import Programs, check_interpreted, ordered
+from tests.targets.cuda.harness import emulated, needs_compiler
+
+SHAPES = [(5, 7), (1, 1), (33, 1100), (300, 3), (64, 64)]
+EMPTY = [(0, 4), (4, 0)]
+
+
+def shifted(x, z, y):
+    y[1:] = x[:-1] + z[1:]
+    y += 1.0
+
+
+def softmax(x, z, y):
+    e = pl.exp(x - pl.max(x, axis=1, keepdims=True))
+    y[...] = e / pl.sum(e, axis=1, keepdims=True)
+
+
+def layer_norm(x, z, y):
+    n = x.shape[1]
+    mean = pl.sum(x, axis=1, keepdims=True) / n
+    variance = pl.sum(pl.square(x - mean), axis=1, keepdims=True) / n
+    y[...] = (x - mean) * pl.rsqrt(variance + 1e-5) * z[0]
+
+
+def down(x, z, y):
+    y[...] = x - pl.max(x, axis=0)
+
+
+def of_rows(x, z, y):
+    y[:, 0] = pl.sum(x * z, axis=1)
+
+
+def of_columns(x, z, y):
+    y[0] = pl.sum(x, axis=0)
+
+
+def two_results(x, z, y):
+    with pl.incore():
+        t = pl.load(x)
+        pl.store(t + 1.0, y)
+        pl.store(t * t, z)
+
+
+def in_place(x, z, y):
+    y -= 0.125 * z
+
+
+def generated(x, z, y):
+    with pl.incore():
+        y[...] = x * pl.full(x.shape, 2.0, pl.f32) + pl.arange(x.shape[1], dtype=pl.f32)
+
+
+def part(x, z, y):
+    """As many rows as there are."""
+    with pl.incore():
+        pl.store(pl.load(x, [1, 0], [x.shape[0], x.shape[1]]) * 2.0, [0, 0], y)
+
+
+def of_a_vector(x, z, y):
+    """A sum that every row needs."""
+    y[...] = x / (pl.sum(z[0] * z[0]) + 1.0)
+
+
+def outer(x, z, y):
+    y[...] = x[:, 0][:, None] * z[0][None, :]
+
+
+def on_branches(x, z, y):
+    for k in pl.range(3):
+        if k != 1:
+            y[...] = y + x * float(k)
+
+
+@pto.incore
+def scaled(x, y):
+    pl.store(pl.load(x) * 3.0, y)
+    pl.store(pl.load(y) + 1.0, y)
+
+
+def by_name(x, z, y):
+    scaled(x, y)
+    scaled(z, z)
+
+
+KERNELS = {fn.__name__: pto.jit(fn) for fn in (
+    shifted, softmax, layer_norm, down, of_rows, of_columns, two_results, in_place, generated, part, of_a_vector, outer,
+    on_branches, by_name,
+)}  # fmt: skip
+
+
+def arguments(shape: tuple[int, int]) -> list[np.ndarray]:
+    return list(np.random.default_rng(0).standard_normal((3, *shape), np.float32))
+
+
+def close(got: np.ndarray, wanted: np.ndarray, err_msg: str = "") -> None:
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5, err_msg=err_msg)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", KERNELS)
+def test_cuda_computes_what_the_processor_computes(name: str) -> None:
+    fn = KERNELS[name]
+    for shape in SHAPES + (EMPTY[1:] if name in ("two_results", "in_place", "generated", "on_branches") else []):
+        wanted = arguments(shape)
+        fn(*wanted)
+        for got, value in zip(emulated(fn, *arguments(shape), orders=(0, 5))[1], wanted, strict=True):
+            close(got, value, f"{name} of {shape}")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    spec = pto.spec((None, None), pl.f32)
+    return ordered({name: (fn, (spec,) * 3) for name, fn in KERNELS.items()}, tmp_path_factory.mktemp("wholes"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", KERNELS)
+def test_ascend_computes_what_the_interpreter_computes(programs: Programs, name: str) -> None:
+    for shape in SHAPES[:2] if name == "of_a_vector" else SHAPES:  # the vector is whole
+        x, z, y = arguments(shape)
+        check_interpreted(programs, KERNELS[name], name, {"x": x}, {"z": z, "y": y}, close)
+
+
+@pytest.mark.parametrize("target", ["cuda", "ascend"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_of_it_is_divided(name: str, target: str) -> None:
+    spec = pto.spec((None, None), pl.f32)
+    text = KERNELS[name].compile(spec, spec, spec, target=target).ir("divided")
+    stores = [line for line in text.splitlines() if "tstore" in line]
+    assert stores and all(line.startswith("      ") for line in stores), "each is in a loop and a scope"
+
+
+def test_what_depends_on_its_other_parts_stays_whole() -> None:
+    @pto.jit
+    def moved(x):
+        x[1:] = x[:-1] * 2.0
+
+    @pto.jit
+    def all_of_it(x):
+        x -= pl.max(x)
+
+    @pto.jit
+    def looped(x):
+        for r in pl.range(x.shape[0], parallel=True):
+            x[r] = x[r] * 2.0
+
+    spec = pto.spec((None, None), pl.f32)
+    for fn in (moved, all_of_it, looped):
+        text = fn.compile(spec, target="cuda").ir("divided")
+        assert text.count("FOR %") == (1 if fn is looped else 0)
+
+
+@needs_compiler
+def test_extents_that_differ_are_errors_before_anything_runs() -> None:
+    @pto.jit
+    def added(x, z, y):
+        y[...] = x + z
+
+    x = np.ones((4, 2048), np.float32)
+    for other, axis in ((np.ones((4, 1024), np.float32), 1), (np.ones((3, 2048), np.float32), 0)):
+        y = np.zeros_like(x)
+        for run in (added, lambda *a: emulated(added, *a, orders=(0,))):
+            with pytest.raises(pto.LaunchError, match=f"PTO-H202: .* differ along axis {axis}: (.*\n)*.*x \\+ z"):
+                run(x, other, y)
+        assert not y.any()
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_load_of_less_than_the_tensor_has(rows: int) -> None:
+    @pto.jit
+    def some(x, n, y):
+        with pl.incore():
+            pl.store(pl.load(x, [0, 0], [n, x.shape[1]]) * 2.0, [0, 0], y)
+
+    x = np.ones((5, 1030), np.float32)
+    _, (_, _, y) = emulated(some, x, rows, np.zeros_like(x))
+    assert (y[:rows] == 2).all() and not y[rows:].any()
+    with pytest.raises(pto.LaunchError, match=r"PTO-H203: .*the extent -1 along axis 0 is negative"):
+        emulated(some, x, -1, np.zeros_like(x))
+
+
+def test_the_decision_is_told() -> None:
+    spec = pto.spec((None, None), pl.f32)
+    compiled = KERNELS["softmax"].compile(spec, spec, spec, target="cuda")
+    assert any("what is computed of whole tensors is divided" in str(d) for d in compiled.decisions)
+
+
+def test_loads_of_the_same_are_one() -> None:
+    spec = pto.spec((None, None), pl.f32)
+    for target in ("cuda", "ascend"):
+        text = KERNELS["layer_norm"].compile(spec, spec, spec, target=target).ir("divided")
+        assert text.count("tload %x[") == 1
