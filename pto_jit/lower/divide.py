@@ -129,7 +129,7 @@ class _Divider:
     def _scope(self, scope: Scope) -> Sequence[Stmt]:
         """The scope, or what takes its place."""
         body = scope.body
-        if not any(isinstance(s, Op) and s.op == "store" for s in body) or not all(map(_is_plain, body)):
+        if not all(map(_is_plain, body)) or not any(map(self._may_be_large, body)):
             return (scope,)
         if not self.assigned:
             self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
@@ -169,6 +169,13 @@ class _Divider:
             out += loops
         return self._joined(scope, out)
 
+    def _may_be_large(self, stmt: Stmt) -> bool:
+        """Whether a statement makes a tile that one core should not have alone."""
+        if not isinstance(stmt, Op) or not stmt.results or not isinstance(stmt.results[0].type, TileType):
+            return False
+        shape = stmt.results[0].type.shape
+        return None in shape or (self.parts.constant and prod(shape) > _LARGE)  # type: ignore[arg-type]
+
     def _joined(self, scope: Scope, found: list[Stmt]) -> Sequence[Stmt]:
         """The loops of an anonymous scope stand in host code, those of a named one in its function."""
         return (replace(scope, body=tuple(found)),) if scope.named else found
@@ -181,7 +188,7 @@ class _Divider:
             return None
         lines = Lines(tuple(ops))
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
-        found = {line: extent for line in _axes_of(stores[0].args[0], lines).values()
+        found = {line: extent for line in lines.axes(stores[0].args[0]).values()
                  if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         chosen = self._parts(_widest(ops, lines, found), lines, found) if found else []
         if not chosen:
@@ -199,7 +206,7 @@ class _Divider:
         """
         out: list[_Line] = []
         parts = self.parts
-        own = _axes_of(tile, lines)
+        own = lines.axes(tile)
         places = list(own)
         divided = [k for k in places if own[k] in found]
         known = [int(n) for k, n in enumerate(tile.type.shape) if n is not None]  # type: ignore[union-attr]
@@ -221,10 +228,10 @@ class _Divider:
         """How many lines an axis has, when it can be divided: operations that make sure of it go to `scalars`."""
         if axis in lines.bound:
             return None
-        if any(list(_axes_of(v, lines).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
+        if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
             return None
         store = next(op for op in ops if op.op == "store")
-        if not all(_line_of(op.args[0], lines, axis) is not None for op in ops if op.op == "store"):
+        if not all(lines.place(op.args[0], axis) is not None for op in ops if op.op == "store"):
             return None
         if not self._apart(ops, lines, axis) or _repeats(ops, lines, axis, store):
             return None
@@ -233,7 +240,7 @@ class _Divider:
         mine = Scalars(self.names, scalars.loc)  # type: ignore[arg-type]
         said: list[Operand] = []
         for op in ops:
-            k = _line_of(op.results[0], lines, axis) if op.results else None
+            k = lines.place(op.results[0], axis) if op.results else None
             if k is None:
                 continue
             shape = op.results[0].type.shape  # type: ignore[union-attr]
@@ -314,7 +321,7 @@ class _Divider:
                 tile = other.args[0] if other.op == "store" else other.results[0]
                 if other.args[at] != tensor or other.args[at + 1 : at + 1 + rank] != store.args[2 : 2 + rank]:
                     return False
-                if _line_of(tile, lines, axis) != _line_of(store.args[0], lines, axis):
+                if lines.place(tile, axis) != lines.place(store.args[0], axis):
                     return False
         return True
 
@@ -360,7 +367,7 @@ class _Loops:
         args, results = [self._tile(a) for a in op.args], tuple(self._tile(r) for r in op.results)
         tile = op.args[0] if op.op == "store" else op.results[0]
         for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
-            line = next((n for n in self.chosen if _line_of(tile, self.lines, n.axis) == k), None)
+            line = next((n for n in self.chosen if self.lines.place(tile, n.axis) == k), None)
             if line is None:
                 continue
             at, extent = self.at[line.axis], self.extents[line.axis]
@@ -404,7 +411,7 @@ class _Loops:
             return operand
         shape = list(operand.type.shape)
         for line in self.chosen:
-            k = _line_of(operand, self.lines, line.axis)
+            k = self.lines.place(operand, line.axis)
             if k is not None:
                 known = self.extents[line.axis]
                 shape[k] = int(known.value) if isinstance(known, Const) else None
@@ -421,26 +428,14 @@ def _is_movable(op: Op) -> bool:
     return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
 
 
-def _axes_of(tile: Operand, lines: Lines) -> dict[int, Axis]:
-    """The axes of a tile that are not of extent 1; of other operands none."""
-    if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
-        return {}
-    return {k: lines.find((tile.name, k)) for k, n in enumerate(tile.type.shape) if n != 1}
-
-
-def _line_of(tile: Operand, lines: Lines, axis: Axis) -> int | None:
-    """Which axis of a tile it is."""
-    return next((k for k, own in _axes_of(tile, lines).items() if own == axis), None)
-
-
 def _repeats(ops: list[Op], lines: Lines, axis: Axis, store: Op) -> bool:
     """Whether parts along an axis would reduce as much as they store, each of them the same."""
     stored = store.args[0]
-    places = list(_axes_of(stored, lines))
-    last = _line_of(stored, lines, axis) == places[-1]
+    places = list(lines.axes(stored))
+    last = lines.place(stored, axis) == places[-1]
     return any(
-        is_reduction(op) and _line_of(op.args[0], lines, axis) is None
-        and (last or len(_axes_of(op.args[0], lines)) >= len(places))
+        is_reduction(op) and lines.place(op.args[0], axis) is None
+        and (last or len(lines.axes(op.args[0])) >= len(places))
         for op in ops
     )  # fmt: skip
 
@@ -451,8 +446,8 @@ def _widest(ops: list[Op], lines: Lines, found: Collection[Axis]) -> Var:
     for tile in (v for op in ops for v in (*op.args, *op.results)):
         if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
             continue
-        if all(_line_of(tile, lines, line) is not None for line in found) and (
-            best is None or len(_axes_of(tile, lines)) > len(_axes_of(best, lines))
+        if all(lines.place(tile, line) is not None for line in found) and (
+            best is None or len(lines.axes(tile)) > len(lines.axes(best))
         ):
             best = tile
     assert best is not None, "a store has all lines"

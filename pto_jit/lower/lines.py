@@ -36,6 +36,7 @@ class Lines:
     def __init__(self, body: Block) -> None:
         self.body = body
         self.parents: dict[Axis, Axis] = {}
+        self.known: dict[str, dict[int, Axis]] = {}  # what was asked of tiles, when all are joined
         self.fixed: list[Axis] = []
         self.writes: list[Op] = []
         for s in statements(body):
@@ -52,6 +53,20 @@ class Lines:
         while axis in self.parents:
             axis = self.parents[axis]
         return axis
+
+    def axes(self, tile: Operand) -> dict[int, Axis]:
+        """The axes of a tile that are not of extent 1, in order; of other operands none."""
+        if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
+            return {}
+        known = self.known.get(tile.name)
+        if known is None:
+            long = [k for k, n in enumerate(tile.type.shape) if n != 1]
+            known = self.known[tile.name] = {k: self.find((tile.name, k)) for k in long}
+        return known
+
+    def place(self, tile: Operand, axis: Axis) -> int | None:
+        """Which axis of a tile it is."""
+        return next((k for k, own in self.axes(tile).items() if own == axis), None)
 
     def join(self, a: Axis, b: Axis) -> None:
         a, b = self.find(a), self.find(b)

@@ -52,13 +52,15 @@ class Names:
     def __init__(self, func: Func) -> None:
         self._taken = {p.name for p in func.params}
         self._taken.update(def_counts(func.body))
+        self._last: dict[str, int] = {}
 
     def fresh(self, hint: str, type: Type = I64) -> Var:
-        name, count = hint, 0
+        name, count = hint, self._last.get(hint, 0)
         while name in self._taken:
             count += 1
             name = f"{hint}.{count}"
         self._taken.add(name)
+        self._last[hint] = count
         return Var(name, type)
 
 

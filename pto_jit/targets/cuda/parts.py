@@ -138,10 +138,7 @@ class _Line:
 
     def of(self, tile: Operand) -> int | None:
         """Which axis of a tile it is."""
-        if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
-            return None
-        of_tile = (k for k, n in enumerate(tile.type.shape) if n != 1 and self.axes.find((tile.name, k)) == self.axis)
-        return next(of_tile, None)
+        return self.axes.place(tile, self.axis)
 
 
 def _independent(
