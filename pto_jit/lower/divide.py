@@ -44,6 +44,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
@@ -68,14 +69,15 @@ PROOF = "lines of tiles that do not depend on each other"
 @frozen
 class Parts:
     """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
-    whole, columns of those of which columns remain whole, elements of vectors; constant: tiles that are large but of
-    known extents are divided here, too; bounded: the host says how long the longest part is, for which kernels are
-    compiled when they are launched."""
+    whole, columns of those of which columns remain whole, both of those that are transposed (0: tensors are loaded
+    transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
+    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched."""
 
     columns: int
     rows: int
     lines: int
     narrow: int
+    square: int
     elements: int
     constant: bool
     bounded: bool
@@ -183,6 +185,13 @@ class _Divider:
     def _divided(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """Operations on tiles as loops over their parts; None where that is not possible, or has no use."""
         ops = [s for s in tiles if isinstance(s, Op)]
+        turned = [part for op in ops for part in self._turned(op)]
+        if len(turned) == len(ops):
+            return self._parted(ops, scope)
+        return self._parted(turned, scope, squares=True) or self._parted(ops, scope)
+
+    def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
+        """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
         stores = [op for op in ops if op.op == "store"]
         if not stores or not all(_is_movable(op) for op in ops):
             return None
@@ -190,8 +199,9 @@ class _Divider:
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
         found = {line: extent for line in lines.axes(stores[0].args[0]).values()
                  if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
-        chosen = self._parts(_widest(ops, lines, found), lines, found) if found else []
-        if not chosen:
+        exchanged = _exchanged(ops, lines)
+        chosen = self._parts(_widest(ops, lines, found), lines, found, exchanged) if found else []
+        if not chosen or (squares and exchanged != {line.axis for line in chosen} & exchanged):
             return None
         loops = _Loops(chosen, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
         told = " x ".join(str(line.part) for line in chosen)
@@ -199,8 +209,29 @@ class _Divider:
         self.decisions.append(Decision("grain", (), True, reason, stores[0].loc))
         return loops.around(ops)
 
-    def _parts(self, tile: Var, lines: Lines, found: dict[Axis, Operand]) -> list[_Line]:
-        """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others.
+    def _turned(self, op: Op) -> tuple[Op, ...]:
+        """An operation; of a load of a transposed tensor a load whose rows lie in a row, and a transpose."""
+        maker = self.makers.get(op.args[0].name) if op.op == "load" and isinstance(op.args[0], Var) else None
+        axes: Any = maker.attr("axes") if maker is not None and maker.op == "tensor_transpose" else None
+        if maker is None or axes is None or axes[-1] == len(axes) - 1 or not self.parts.square:
+            return (op,)
+        assert self.names is not None
+        rank, result = len(axes), op.results[0]
+        of = [axes.index(k) for k in range(rank)]
+        assert isinstance(result.type, TileType)
+        typ = TileType(result.type.dtype, tuple(result.type.shape[k] for k in of))
+        loaded = self.names.fresh(source_name(result.name), typ)
+        places = (*(op.args[1 + k] for k in of), *(op.args[1 + rank + k] for k in of), *op.args[1 + 2 * rank :])
+        return (
+            replace(op, args=(maker.args[0], *places), results=(loaded,)),
+            Op("transpose", (result,), (loaded,), (("axes", axes),), (), op.loc),
+        )
+
+    def _parts(
+        self, tile: Var, lines: Lines, found: dict[Axis, Operand], exchanged: Collection[Axis]
+    ) -> list[_Line]:
+        """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others;
+        exchanged: the axes that are the last one of some tiles, and not of others.
 
         Nothing where the tile is small, or of known extents and divided later.
         """
@@ -213,7 +244,9 @@ class _Divider:
         if len(known) == tile.type.rank and (prod(known) <= _LARGE or not parts.constant):  # type: ignore[union-attr]
             return []
         for k in divided:
-            if k == places[-1]:
+            if own[k] in exchanged and parts.square:
+                part = parts.square
+            elif k == places[-1]:
                 part = parts.elements if len(places) == 1 else parts.columns if divided == places else parts.narrow
             elif divided[-1] == places[-1]:
                 part = parts.rows if k == divided[-2] else 1
@@ -426,6 +459,17 @@ def _is_movable(op: Op) -> bool:
     if op.op == "reshape":
         return unit_reshape(op) is not None
     return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
+
+
+def _exchanged(ops: list[Op], lines: Lines) -> set[Axis]:
+    """The axes that are the last one of a tile, where transposes give tiles another one."""
+    out: set[Axis] = set()
+    for op in ops:
+        if op.op == "transpose":
+            last = [list(lines.axes(tile).values())[-1:] for tile in (op.args[0], op.results[0])]
+            if last[0] != last[1]:
+                out.update(*last)
+    return out
 
 
 def _repeats(ops: list[Op], lines: Lines, axis: Axis, store: Op) -> bool:

@@ -65,10 +65,10 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 _CPU = ("independent", "scheduled")
 PARTS = {  # of what is computed of whole tensors
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
-    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, elements=4096, constant=False, bounded=True),
+    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095
-    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, elements=2048, constant=True, bounded=False),
+    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False),
 }
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
 _ONPARTS: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
