@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The cuda target: kernels as CUDA C++ sources, launched where there is a GPU, emulated where there is none.
 
-* `program`, `nests`, `between`, `flatten`, `handed`: from a module of loop IR to kernels and a host program
+* `program`, `nests`, `between`, `flatten`, `handed`, `alike`: from a module of loop IR to kernels and a host program
 * `parts`, `wholes`, `tiling`, `slices`, `merged`, `thin`, `along`: the IR rewritten for blocks: tiles too large for
   one, products of whole tensors, long contractions, lines that become rows
 * `bounds`, `valid`, `shapes`, `facts`: extents: what the host computes, what is known before a kernel is written

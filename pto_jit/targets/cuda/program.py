@@ -17,6 +17,7 @@ from pto_jit.lower.called import called
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
+from pto_jit.targets.cuda.alike import share_kernels
 from pto_jit.targets.cuda.devices import headers
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.flatten import flatten, without_assertions
@@ -75,10 +76,11 @@ def compile_module(
     whole = flatten(module) if debug else without_assertions(flatten(module))
     flat = share_elements(tile_products(merge_leading_axes(with_extents(whole))), module)
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
+    dims = extents_of(split.func(split.entry).body)
+    fitting = fitting_tiles(flat.body)
+    split = share_kernels(split, dims, fitting)
     verify(split, infer, typed=known(module))
     entry = split.func(split.entry)
-    dims = extents_of(entry.body)
-    fitting = fitting_tiles(flat.body)
     file = file_name(entry.loc.filename)
     kernels: list[Kernel] = []
     first = 0

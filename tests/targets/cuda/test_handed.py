@@ -114,6 +114,54 @@ def test_a_load_after_an_operation_belongs_to_the_same_kernel(fn: Callable[..., 
     assert text.count("tstore") == 1
 
 
+@pto.incore
+def scaled(x, y, s):
+    pl.store(pl.load(x, [0, 0], [4, 16]) * s, [0, 0], y)
+
+
+@pto.incore
+def element(x, places, k, y):
+    y[0, 0] = x[places[k], 0]
+
+
+@pto.jit
+def called_often(x, y, s):
+    """Of different parts, by unrolled loops and calls, one of which is of a part of other extents."""
+    for k in pl.static_range(4):
+        scaled(x[4 * k : 4 * k + 4], y[4 * k : 4 * k + 4], s)
+    scaled(x[16:20], y[16:20], s + 1.0)
+    scaled(x[20:24, :8], y[20:24], s)
+    for k in pl.static_range(2):
+        with pl.incore():
+            y[24 + k, :] = x[24 + k, :] + 1.0
+
+
+@needs_compiler
+def test_calls_of_one_function_are_launches_of_one_kernel() -> None:
+    x = np.random.default_rng(0).standard_normal((26, 16), np.float32)
+    wanted = np.zeros_like(x)
+    called_often.interpret(x, wanted, 2.0)
+    close(emulated(called_often, x, np.zeros_like(x), 2.0)[1][1], wanted)
+    compiled = called_often.compile(x, wanted, 2.0, target="cuda")
+    kernels = [name for name in compiled.sources if name.endswith(".cu")]
+    assert kernels == ["scaled.cu", "called_often_incore_0.cu"]
+    assert compiled.ir("kernels").count("CALL @scaled(") == 6
+
+
+@needs_compiler
+def test_a_failure_of_a_kernel_that_is_called_from_several_places_has_its_own_place() -> None:
+    @pto.jit
+    def fails(x, places, y):
+        element(x, places, 0, y)
+        element(x, places, 1, y)
+
+    x = np.zeros((4, 4), np.float32)
+    for places in ([0, 9], [9, 0]):
+        with pytest.raises(pto.BoundsError) as error:
+            emulated(fails, x, np.array(places), x.copy(), orders=(0,))
+        assert "y[0, 0] = x[places[k], 0]" in str(error.value)
+
+
 @needs_compiler
 def test_a_load_after_a_store_sees_what_is_stored() -> None:
     @pto.jit
