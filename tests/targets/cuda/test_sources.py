@@ -23,11 +23,19 @@ from pto_jit.targets.cuda.spreads import LARGEST, fit
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HALF = pto.spec((None, None), pl.bf16)
+@pto.jit
+def of_unsigned(x: pl.Tensor, y: pl.Tensor):
+    """Signs that there are not."""
+    for r in pl.range(x.shape[0], parallel=True):
+        y[r] = abs(x[r] % 7) + x[r] // pl.u32(3) + x[r] ** 3
+
+
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3, ()),
     "softmax": (rows.softmax, (MATRIX,) * 2, ("TC=1024", "TR=1", "MOST_X_D1=16384")),
     "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "MOST_X_D1=512")),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), ()),
+    "of_unsigned": (of_unsigned, (pto.spec((None, None), pl.u32),) * 2, ()),
     "matmul_bf16": (matrix.matmul_bf16, (HALF,) * 3, ()),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3, ()),
     "attention": (attention.attention, (CUBE,) * 4, ("MOST_Q_D2=64", "STAGES=1")),

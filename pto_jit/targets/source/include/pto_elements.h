@@ -227,8 +227,19 @@ template <class T>
 PTO_FUNCTION T larger(T x, T y) { return x > y ? x : y; }
 template <class T>
 PTO_FUNCTION T smaller(T x, T y) { return x < y ? x : y; }
+// No number of an unsigned type is, and compilers warn of the comparison.
+template <typename T>
+PTO_FUNCTION bool is_negative(T x) {
+  if constexpr (T(-1) < T(0)) {
+    return x < T(0);
+  } else {
+    (void)x;
+    return false;
+  }
+}
+
 template <class T>
-PTO_FUNCTION T integer_absolute(T x) { return x < T(0) ? wrapping_sub<T>(0, x) : x; }
+PTO_FUNCTION T integer_absolute(T x) { return is_negative(x) ? wrapping_sub<T>(0, x) : x; }
 template <class T>
 PTO_FUNCTION T integer_sign(T x) { return x > T(0) ? T(1) : x == T(0) ? T(0) : T(-1); }
 
@@ -252,7 +263,7 @@ PTO_FUNCTION T integer_fmod(T x, T y) {
 template <class T>
 PTO_FUNCTION T integer_mod(T x, T y) {
   const T rest = integer_fmod<T>(x, y);
-  return rest != T(0) && (rest < T(0)) != (y < T(0)) ? T(rest + y) : rest;
+  return rest != T(0) && is_negative(rest) != is_negative(y) ? T(rest + y) : rest;
 }
 template <class T>
 PTO_FUNCTION T integer_floordiv(T x, T y) {
@@ -260,12 +271,12 @@ PTO_FUNCTION T integer_floordiv(T x, T y) {
   if (T(-1) < T(0) && y == T(-1)) return wrapping_sub<T>(0, x);
   const T rest = T(x % y);
   if (T(-1) > T(0)) return T(x / y);
-  return T(x / y - (rest != T(0) && (rest < T(0)) != (y < T(0)) ? 1 : 0));
+  return T(x / y - (rest != T(0) && is_negative(rest) != is_negative(y) ? 1 : 0));
 }
 // By squaring; a negative exponent gives what integer division would, 1 / x ** -y.
 template <class T>
 PTO_FUNCTION T integer_pow(T x, T y) {
-  if (y < T(0)) return x == T(1) ? T(1) : x == T(-1) ? (y & T(1) ? T(-1) : T(1)) : T(0);
+  if (is_negative(y)) return x == T(1) ? T(1) : x == T(-1) ? (y & T(1) ? T(-1) : T(1)) : T(0);
   T out = 1;
   for (T left = y; left != T(0); left = T(left >> 1)) {
     if (left & T(1)) out = wrapping_mul<T>(out, x);
