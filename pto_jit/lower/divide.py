@@ -42,12 +42,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import prod
 from typing import Any
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, blocks, def_counts, defs, map_funcs, statements, use_counts, uses, with_blocks
@@ -83,16 +84,26 @@ class Parts:
     bounded: bool
 
 
+PARTS = {
+    # a row has a team of threads; what is large and of known extents is divided where registers are counted
+    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True),
+    # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
+    # that lie apart are rows on chip, of which a transfer takes 4095
+    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False),
+}
+
+
 def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
     """Divide what the scopes of host code do where no parallel loop is around; each is a `Decision`."""
+    return map_funcs(module, lambda func: divided(func, parts, decisions) if func.kind == "orchestration" else func)
 
-    def transform(func: Func) -> Func:
-        if func.kind != "orchestration" or not any(isinstance(s, Scope) for s in statements(func.body)):
-            return func
-        body = _Divider(func, parts, decisions).block(func.body)
-        return func if body is func.body else replace(func, body=body)
 
-    return map_funcs(module, transform)
+def divided(func: Func, parts: Parts, decisions: list[Decision] | None = None) -> Func:
+    """The same for one function."""
+    if not any(isinstance(s, Scope) for s in statements(func.body)):
+        return func
+    body = _Divider(func, parts, [] if decisions is None else decisions).block(func.body)
+    return func if body is func.body else replace(func, body=body)
 
 
 @frozen
@@ -130,46 +141,59 @@ class _Divider:
 
     def _scope(self, scope: Scope) -> Sequence[Stmt]:
         """The scope, or what takes its place."""
-        body = scope.body
-        if not all(map(_is_plain, body)) or not any(map(self._may_be_large, body)):
+        if not any(map(self._may_be_large, scope.body)):
             return (scope,)
         if not self.assigned:
             self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
             flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
             self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
             self.names = Names(self.func)
-        made = [d.name for s in body for d in defs(s)]
-        inside = use_counts(body)
-        if any(self.assigned[name] > 1 or self.uses[name] > inside[name] for name in made):
-            return (scope,)  # what changes, or is read outside of the scope
+        inside = use_counts(scope.body)
+        used = {name for name, count in inside.items() if self.uses[name] > count}  # elsewhere
+        used |= {v.name for v in free_vars(scope.body)}
+        pieces: list[tuple[bool, list[Stmt]]] = []  # whether these are loops over parts
+        begin = 0
+        for plain, run in groupby(scope.body, _is_plain):
+            stmts = list(run)
+            begin += len(stmts)
+            after = {v.name for v in free_vars(scope.body[begin:])} if plain else set()
+            pieces += (self._run(stmts, scope, used | after) if plain else None) or [(False, stmts)]
+        if not any(divided for divided, _ in pieces):
+            return (scope,)
+        out: list[Stmt] = []
+        for divided, group in groupby(pieces, lambda piece: piece[0]):
+            stmts = [s for _, some in group for s in some]
+            if divided or scope.named or all(map(is_host, stmts)):
+                out += stmts
+            elif stmts:
+                out.append(replace(scope, body=tuple(stmts)))
+        return (replace(scope, body=tuple(out)),) if scope.named else out
+
+    def _run(self, run: list[Stmt], scope: Scope, used: set[str]) -> list[tuple[bool, list[Stmt]]] | None:
+        """Operations one after the other, those that are divided as loops; None where none is.  `used`: what is read
+        before it is made here, or after."""
         host: list[Stmt] = []
         tiles: list[Stmt] = []  # with the scalars that are made of them
         of_tiles: set[str] = set()
-        for s in body:
+        for s in run:
             if isinstance(s, Op) and s.op == "assert":
-                return (scope,)
+                return None
             apart = is_host(s) and not any(v.name in of_tiles for v in uses(s))
             (host if apart else tiles).append(s)
             if not apart:
                 of_tiles.update(d.name for d in defs(s))
-        found = self._divided(tiles, scope)
-        if found is not None:
-            return self._joined(scope, [*host, *found])
+        made = [d.name for s in run for d in defs(s)]
+        changing = len(set(made)) < len(made) or any(self.assigned[d.name] > 1 for s in host for d in defs(s))
+        if changing or of_tiles & used:
+            return None
+        whole = self._divided(tiles, scope)
+        if whole is not None:
+            return [(False, host), (True, whole)]
         segments = _segments(tiles)
         pieces = [(s, self._divided(s, scope)) for s in segments] if len(segments) > 1 else []
         if all(loops is None for _, loops in pieces):
-            return (scope,)
-        out: list[Stmt] = list(host)
-        rest: list[Stmt] = []
-        for segment, loops in (*pieces, ([], [])):
-            if loops is None:
-                rest += segment
-                continue
-            if rest:
-                out += rest if scope.named else [replace(scope, body=tuple(rest))]
-                rest = []
-            out += loops
-        return self._joined(scope, out)
+            return None
+        return [(False, host), *((loops is not None, loops or segment) for segment, loops in pieces)]
 
     def _may_be_large(self, stmt: Stmt) -> bool:
         """Whether a statement makes a tile that one core should not have alone."""
@@ -177,10 +201,6 @@ class _Divider:
             return False
         shape = stmt.results[0].type.shape
         return None in shape or (self.parts.constant and prod(shape) > _LARGE)  # type: ignore[arg-type]
-
-    def _joined(self, scope: Scope, found: list[Stmt]) -> Sequence[Stmt]:
-        """The loops of an anonymous scope stand in host code, those of a named one in its function."""
-        return (replace(scope, body=tuple(found)),) if scope.named else found
 
     def _divided(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """Operations on tiles as loops over their parts; None where that is not possible, or has no use."""
@@ -319,6 +339,8 @@ class _Divider:
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         maker = self.makers.get(extent.name) if isinstance(extent, Var) else None
         whole = maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
+        made = self.makers.get(tensor.name)
+        whole |= made is not None and made.op == "alloc" and made.args[axis] == extent
         size: Operand | None = None if tensor.type.shape[axis] is None else index(tensor.type.shape[axis])  # type: ignore
         if offset == index(0) and (whole or size == extent):
             return extent

@@ -10,7 +10,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.divide import Parts, divide_scopes
+from pto_jit.lower.divide import PARTS, Parts, divide_scopes
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.independent import find_independent
@@ -63,13 +63,6 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 )
 
 _CPU = ("independent", "scheduled")
-PARTS = {  # of what is computed of whole tensors
-    # a row has a team of threads; what is large and of known extents is divided where registers are counted
-    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True),
-    # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
-    # that lie apart are rows on chip, of which a transfer takes 4095
-    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False),
-}
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
 _ONPARTS: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
     "reduced": ("reduced", partial(split_reductions, device=True)),

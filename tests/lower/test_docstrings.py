@@ -31,7 +31,7 @@ from pto_jit.lower import (
     simplify,
     views,
 )
-from pto_jit.lower.pipeline import PARTS
+from pto_jit.lower.divide import PARTS
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 

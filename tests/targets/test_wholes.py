@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -211,3 +213,24 @@ def test_loads_of_the_same_are_one() -> None:
     for target in ("cuda", "ascend"):
         text = KERNELS["layer_norm"].compile(spec, spec, spec, target=target).ir("divided")
         assert text.count("tload %x[") == 1
+
+
+@pto.jit
+def attended(x, w, y):
+    """Rows of a product of any size."""
+    a = x @ w
+    e = pl.exp(a - pl.max(a, axis=1, keepdims=True))
+    y[...] = e / pl.sum(e, axis=1, keepdims=True)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(5, 7, 3), (200, 40, 700)])
+def test_what_follows_a_product_is_divided_too(rows: int, depth: int, columns: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((rows, depth), np.float32), rng.standard_normal((depth, columns), np.float32)
+    wanted = np.zeros((rows, columns), np.float32)
+    attended(x, w, wanted)
+    close(emulated(attended, x, w, np.zeros_like(wanted), orders=(0,))[1][2], wanted)
+    spec = pto.spec((None, None), pl.f32)
+    programs = ordered({"attended": (attended, (spec,) * 3)}, tmp_path)
+    check_interpreted(programs, attended, "attended", {"x": x, "w": w}, {"y": np.zeros_like(wanted)}, close)

@@ -11,6 +11,7 @@ from pto_jit.ir.nodes import Func, Module, Op
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.called import called
+from pto_jit.lower.divide import PARTS, divided
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
@@ -89,7 +90,8 @@ def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
             raise unsupported("slices with steps", stmt.loc, "pass each part as an array of its own")
     whole = flatten(module) if debug else without_assertions(flatten(module))
     try:
-        flat = in_32_bits(in_layers(merge_leading_axes(tile_products(whole, _DEPTH))))
+        tiled = divided(tile_products(whole, _DEPTH), PARTS["ascend"])  # what follows products
+        flat = in_32_bits(in_layers(merge_leading_axes(tiled)))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:

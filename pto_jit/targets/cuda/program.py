@@ -14,6 +14,7 @@ from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.lower.called import called
+from pto_jit.lower.divide import PARTS, divided
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
@@ -74,7 +75,8 @@ def compile_module(
     Raises TargetError for what this target does not do.
     """
     whole = flatten(module) if debug else without_assertions(flatten(module))
-    flat = share_elements(tile_products(merge_leading_axes(with_extents(whole))), module)
+    tiled = divided(tile_products(merge_leading_axes(with_extents(whole))), PARTS["cuda"])  # what follows products
+    flat = share_elements(tiled, module)
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
     dims = extents_of(split.func(split.entry).body)
     fitting = fitting_tiles(flat.body)
