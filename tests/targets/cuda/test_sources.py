@@ -110,3 +110,33 @@ def test_all_reductions_of_a_kernel_fit_what_it_may_declare() -> None:
     spread, _ = fit(kernel, {}, [(128, 256)], [], LARGEST)
     assert spread.block[0] * spread.block[1] == 1024
     assert compilers.compile_kernel(replace(kernel, store=None), spread, "sm_90").startswith(b"\x7fELF")
+
+
+@pto.jit
+def doubled(x, y):
+    y[...] = x * 2.0 + 1.0
+
+
+@pto.jit
+def transposed(x, y):
+    n, m = x.shape
+    with pl.incore():
+        for i in pl.range(0, n, 64, parallel=True):
+            for j in pl.range(0, m, 64, parallel=True):
+                pl.store(pl.load(x, [i, j], [64, 64]).T, [j, i], y)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("fn", [doubled, transposed, rows.softmax])
+@pytest.mark.parametrize("dtype", [pl.f32, pl.f16, pl.f64])
+def test_runs_are_stored_as_a_whole(fn: Any, dtype: Any) -> None:
+    """Beside each single store there is one of 16 bytes, whose elements the compiler does not store one by one."""
+    spec = pto.spec((None, None), dtype)
+    sources = fn.compile(spec, spec, target="cuda").sources
+    (file,) = (n for n in sources if n.endswith(".cu"))
+    text = toolchain.build(["nvcc", "-std=c++17", "-ptx", "-arch=sm_90", "--fmad=false", "-o", "kernel.ptx", file],
+                           {**headers(), file: sources[file]}, "kernel.ptx").decode()  # fmt: skip
+    stores = re.findall(r"st\.global(?:\.v(\d))?\.\w(\d+)", text)
+    sizes = [int(count or 1) * int(bits) // 8 for count, bits in stores]
+    single = dtype.bits // 8
+    assert set(sizes) == {16, single} and sizes.count(16) * 16 == sizes.count(single) * single

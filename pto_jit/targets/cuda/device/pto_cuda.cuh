@@ -114,14 +114,17 @@ PTO_FUNCTION void load_run(T (&run)[RUN], const T* at) {
   }
 }
 
+// A run of a row from a column on, which is a multiple of RUN. The row is what the pieces are counted from: where the
+// address of the run itself is converted, compilers store the elements of a piece one by one.
 template <int RUN, class T>
-PTO_FUNCTION void store_run(T* at, const T (&run)[RUN]) {
+PTO_FUNCTION void store_run(T* row, int column, const T (&run)[RUN]) {
   constexpr int size = access_size(RUN * int(sizeof(T)));
+  auto* const pieces = reinterpret_cast<typename Piece<size>::type*>(row);
   PTO_UNROLL
   for (int k = 0; k < RUN * int(sizeof(T)) / size; ++k) {
     typename Piece<size>::type piece;
     memcpy(&piece, reinterpret_cast<const unsigned char*>(run) + k * size, size);
-    reinterpret_cast<typename Piece<size>::type*>(at)[k] = piece;
+    pieces[column * int(sizeof(T)) / size + k] = piece;
   }
 }
 
@@ -191,7 +194,7 @@ PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, i
           T run[RUN];
           PTO_UNROLL
           for (int k = 0; k < RUN; ++k) run[k] = to_memory<T>(tile[i][j + k]);
-          store_run<RUN>(at + row * row_stride + column, run);
+          store_run<RUN>(at + row * row_stride, column, run);
         }
       }
     }
