@@ -139,6 +139,8 @@ class ReductionWriter(AccessWriter):
                                                   ("rows", over_rows, source.rows, nr)) if gone]  # fmt: skip
         if (over_columns and source.columns.unit) or (over_rows and source.rows.unit):
             filled = []
+        if over_rows and not self.fragments:
+            filled = []  # whether a row is valid is asked once for all of its columns, and loads wait for no branch
 
         def body() -> None:
             self.text.line(f"{target} = {rule}::identity();")
@@ -155,7 +157,7 @@ class ReductionWriter(AccessWriter):
 
     def _fold_valid(self, filled: Sequence[str], loops: list[tuple[str, str]], whole: str, some: str) -> None:
         """Fold the valid slots: `some` looks at each; `whole` folds all, for tiles that are valid as a whole."""
-        if not (self.fragments and filled):
+        if not filled:
             self._loops(loops, [some])
             return
         with self.text.block(f"if ({' && '.join(filled)})"):

@@ -129,6 +129,30 @@ def test_reductions_along_both_axes_look_at_the_valid_part_only(shape: tuple[int
 
 
 @pto.jit
+def along_rows(x: pl.Tensor, top: pl.Tensor, at: pl.Tensor, total: pl.Tensor):
+    n, m = x.shape
+    for r in pl.range(0, n, 8, parallel=True):
+        t = pl.load(x, [r, 0], [8, m])
+        pl.store(pl.max(t, axis=1), [r], top)
+        pl.store(pl.argmin(t, axis=1), [r], at)
+        pl.store(pl.sum(t, axis=0), [r // 8 * m], total)
+
+
+@pytest.mark.parametrize("columns", [127, 128, 129, 256, 1025])
+def test_rows_that_fill_all_slots_are_not_masked(columns: int) -> None:
+    """Numbers below 0, so that a slot of none would be seen; the last rows of the last tile are not there."""
+    x = -1 - np.abs(np.round(normal(20, columns) * 5))
+    args = (x, np.zeros(20, np.float32), np.zeros(20, np.int32), np.zeros(3 * columns, np.float32))
+    _, (_, top, at, total) = emulated(along_rows, *args, orders=(0, 1))
+    np.testing.assert_array_equal(top, x.max(axis=1))
+    np.testing.assert_array_equal(at, x.argmin(axis=1))
+    np.testing.assert_array_equal(total, np.concatenate([x[k : k + 8].sum(axis=0) for k in (0, 8, 16)]))
+    source = along_rows.compile(*args, target="cuda").sources["along_rows_incore_0.cu"]
+    assert source.count("if (Spread::fills_columns(int(x_d1), Spread::columns(MOST_X_D1)))") == 2
+    assert "fills_rows" not in source
+
+
+@pto.jit
 def counted(x: pl.Tensor, sums: pl.Tensor, flags: pl.Tensor):
     n, m = x.shape
     for r in pl.range(n, parallel=True):

@@ -402,6 +402,9 @@ struct Rows {
   static PTO_CONSTANT int columns(int n) { return (n + THREADS * PIECE - 1) / (THREADS * PIECE) * PIECE; }
   static PTO_FUNCTION int row(int i) { return i * TEAMS + int(threadIdx.y); }
   static PTO_FUNCTION int column(int j) { return (j / PIECE * THREADS + int(threadIdx.x)) * PIECE + j % PIECE; }
+  // Whether so many valid rows or columns are all that so many slots of all threads hold.
+  static PTO_FUNCTION bool fills_rows(int valid, int slots) { return valid == slots * TEAMS; }
+  static PTO_FUNCTION bool fills_columns(int valid, int slots) { return valid == slots * THREADS; }
   static PTO_FUNCTION bool writes_unit_rows() { return TEAMED || threadIdx.y == 0; }
   static PTO_FUNCTION bool writes_unit_columns() { return threadIdx.x == 0; }
   static PTO_FUNCTION bool writes_scalars() { return threadIdx.x == 0 && (TEAMED || threadIdx.y == 0); }
@@ -474,7 +477,6 @@ struct Fragments {
   }
   static PTO_FUNCTION int row(int i) { return (i / 2 * DOWN + warp_row()) * 16 + i % 2 * 8 + lane() / 4; }
   static PTO_FUNCTION int column(int j) { return (j / 2 * ACROSS + warp_column()) * 8 + lane() % 4 * 2 + j % 2; }
-  // Whether so many valid rows or columns are all that so many slots of all threads hold.
   static PTO_FUNCTION bool fills_rows(int valid, int slots) { return valid == slots * 8 * DOWN; }
   static PTO_FUNCTION bool fills_columns(int valid, int slots) { return valid == slots * 4 * ACROSS; }
   static PTO_FUNCTION bool writes_unit_rows() { return warp_row() == 0 && lane() / 4 == 0; }

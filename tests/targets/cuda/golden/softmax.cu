@@ -33,10 +33,18 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) softmax_inc
       // rows.py:19
       float max[1][1];
       max[0][0] = pto::Maximum<float>::identity();
-      PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
-        max[0][0] = pto::Maximum<float>::combine(max[0][0], Spread::column(ci) < int(x_d1) ? x_1[0][ci]
-            : pto::Maximum<float>::identity());
+      if (Spread::fills_columns(int(x_d1), Spread::columns(MOST_X_D1))) {
+        PTO_UNROLL
+        for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
+          max[0][0] = pto::Maximum<float>::combine(max[0][0], x_1[0][ci]);
+        }
+      }
+      else {
+        PTO_UNROLL
+        for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
+          max[0][0] = pto::Maximum<float>::combine(max[0][0], Spread::column(ci) < int(x_d1) ? x_1[0][ci]
+              : pto::Maximum<float>::identity());
+        }
       }
       max[0][0] = Spread::reduce_columns<pto::Maximum<float>>(max[0][0]);
       float t1[1][Spread::columns(MOST_X_D1)];
@@ -47,10 +55,18 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) softmax_inc
       // rows.py:20
       float sum[1][1];
       sum[0][0] = pto::Sum<float>::identity();
-      PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
-        sum[0][0] = pto::Sum<float>::combine(sum[0][0], Spread::column(ci) < int(x_d1) ? t1[0][ci]
-            : pto::Sum<float>::identity());
+      if (Spread::fills_columns(int(x_d1), Spread::columns(MOST_X_D1))) {
+        PTO_UNROLL
+        for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
+          sum[0][0] = pto::Sum<float>::combine(sum[0][0], t1[0][ci]);
+        }
+      }
+      else {
+        PTO_UNROLL
+        for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
+          sum[0][0] = pto::Sum<float>::combine(sum[0][0], Spread::column(ci) < int(x_d1) ? t1[0][ci]
+              : pto::Sum<float>::identity());
+        }
       }
       sum[0][0] = Spread::reduce_columns<pto::Sum<float>>(sum[0][0]);
       float t2[1][Spread::columns(MOST_X_D1)];
