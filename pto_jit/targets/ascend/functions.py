@@ -117,7 +117,9 @@ class Trace:
     def select(self, mask: Node, x: Node, y: Node) -> Node:
         return x if x is y else self._node("select", x.kind, mask, x, y)
 
-    def ldexp(self, x: Node, n: Node) -> Node:
+    masks_ldexp = False
+
+    def ldexp(self, x: Node, n: Node, kept: Node | None = None) -> Node:
         return ldexp_by_parts(self, x, n)  # type: ignore[arg-type]
 
     def copysign(self, magnitude: Node, sign: Node) -> Node:

@@ -8,6 +8,7 @@ Registers hold f16 and bf16 as f32 and bool_ as i1 (`code.register_type`); memor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -35,14 +36,18 @@ class VectorMath(VectorEmitter):
     def iconst(self, value: int) -> Value:
         return number(self._int, value)
 
-    def ldexp(self, x: Value, n: Value) -> Value:
-        bits = self.width * (32 if self.dtype == "f32" else 64)
-        if not self.scalef or bits <= 512 or bits % 512:
-            return super().ldexp(x, n)
+    @property
+    def masks_ldexp(self) -> bool:
+        return self.scalef and (self._bits in (128, 256) or self._bits % 512 == 0)
+
+    def ldexp(self, x: Value, n: Value, kept: Value | None = None) -> Value:
+        if not self.masks_ldexp or self._bits <= 512:
+            return super().ldexp(x, n, kept)
         lanes = 512 // (32 if self.dtype == "f32" else 64)
         piece = VectorMath(self.builder, self.dtype, lanes, scalef=True)
+        cut = partial(_lanes, self.builder, count=lanes)
         parts = [
-            piece.ldexp(_lanes(self.builder, x, at, lanes), _lanes(self.builder, n, at, lanes))
+            piece.ldexp(cut(x, at=at), cut(n, at=at), None if kept is None else cut(kept, at=at))
             for at in range(0, self.width, lanes)
         ]
         while len(parts) > 1:

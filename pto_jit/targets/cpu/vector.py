@@ -158,17 +158,32 @@ class VectorEmitter:
     def trunc(self, x: Value) -> Value:
         return call_intrinsic(self.builder, "trunc", self._float, x)
 
-    def ldexp(self, x: Value, n: Value) -> Value:
-        bits = self.width * (32 if self.dtype == "f32" else 64)
-        if not self.scalef or bits not in (128, 256, 512):
+    @property
+    def masks_ldexp(self) -> bool:
+        return self.scalef and self._bits in (128, 256, 512)
+
+    @property
+    def _bits(self) -> int:
+        return self.width * (32 if self.dtype == "f32" else 64)
+
+    def ldexp(self, x: Value, n: Value, kept: Mask | None = None) -> Value:
+        if not self.masks_ldexp:
             return ldexp_by_parts(self, x, n)
-        name = f"x86.avx512.mask.scalef.{'ps' if self.dtype == 'f32' else 'pd'}.{bits}"
-        lanes = ir.IntType(max(self.width, 8))
-        every = ir.Constant(lanes, (1 << lanes.width) - 1)
-        arguments = [x, n, ir.Constant(self._float, None), every]
-        if bits == 512:
+        name = f"x86.avx512.mask.scalef.{'ps' if self.dtype == 'f32' else 'pd'}.{self._bits}"
+        arguments = [x, n, ir.Constant(self._float, None), self._mask_bits(kept)]
+        if self._bits == 512:
             arguments.append(ir.Constant(_I32, 4))  # the rounding mode in force
         return call_intrinsic(self.builder, name, self._float, *arguments, overloads=())
+
+    def _mask_bits(self, mask: Mask | None) -> Value:
+        """The mask as the integer that instructions take, of 8 bits at least; all ones for None."""
+        bits = ir.IntType(max(self.width, 8))
+        if mask is None:
+            return ir.Constant(bits, (1 << bits.width) - 1)
+        if self.width < bits.width:
+            which = ir.Constant(ir.VectorType(_I32, bits.width), [*range(self.width), *[self.width] * (8 - self.width)])
+            mask = self.builder.shuffle_vector(mask, ir.Constant(self._mask, None), which)
+        return self.builder.bitcast(mask, bits)
 
     # Comparisons.
     def lt(self, x: Value, y: Value) -> Mask:

@@ -146,7 +146,9 @@ class NeonEmitter:
     def trunc(self, x: str) -> str:
         return self._value(f"vrndq_f{self.width}", x)
 
-    def ldexp(self, x: str, n: str) -> str:
+    masks_ldexp = False
+
+    def ldexp(self, x: str, n: str, kept: str | None = None) -> str:
         return ldexp_by_parts(self, x, n)  # pyright: ignore[reportArgumentType]
 
     def lt(self, x: str, y: str) -> str:

@@ -179,7 +179,9 @@ class CEmitter:
     def trunc(self, x: Value) -> Value:
         return self._value(f"pto::truncate({x})")
 
-    def ldexp(self, x: Value, n: Value) -> Value:
+    masks_ldexp = False
+
+    def ldexp(self, x: Value, n: Value, kept: Mask | None = None) -> Value:
         return ldexp_by_parts(self, x, n)
 
     def lt(self, x: Value, y: Value) -> Mask:

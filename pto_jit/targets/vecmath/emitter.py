@@ -20,6 +20,10 @@ Int = Any  # a signed integer of the same width and lane count as `Value`
 Mask = Any  # one truth value per lane
 
 
+LOWEST: dict[str, float] = {"f32": -254.0, "f64": -2046.0}
+"""The least n for `Emitter.ldexp`: both factors of `ldexp_by_parts` are zero."""
+
+
 class Emitter(Protocol):
     """Float, integer and mask operations over one lane count; `dtype` is the float type of every `Value`."""
 
@@ -71,10 +75,18 @@ class Emitter(Protocol):
     def floor(self, x: Value) -> Value: ...
     def trunc(self, x: Value) -> Value: ...
 
-    def ldexp(self, x: Value, n: Value) -> Value:
-        """`x * 2**n` with one rounding, for 2**-30 < |x| < 2**30 (or zero) and integral |n| <= 250 (f32), 2040 (f64).
+    @property
+    def masks_ldexp(self) -> bool:
+        """Whether `ldexp` takes a mask, at no expense."""
+        ...
 
-        NaN when `x` is NaN; where `n` is NaN, so is `x`.  `ldexp_by_parts` serves a target without an instruction.
+    def ldexp(self, x: Value, n: Value, kept: Mask | None = None) -> Value:
+        """`x * 2**n` with one rounding, for 2**-30 < |x| < 2**30 (or zero) and integral n.
+
+        n is at least `LOWEST` and at most 250 (f32), 2040 (f64).  NaN when `x` is NaN; where `n` is NaN, so is `x`.
+        `ldexp_by_parts` serves a target without an instruction.
+
+        kept: the result is zero where this mask does not hold, whatever `x` and `n` are there.
         """
         ...
 

@@ -38,7 +38,7 @@ def gelu(b: Emitter, x: Value) -> Value:
     line further on; the rest is a rational function of t.  (After the continued fraction of Laplace.)  t**2 enters in
     two parts, so the tail keeps its accuracy down to the smallest subnormal.
     """
-    limit = b.const(14.5 if b.dtype == "f32" else 38.7)
+    limit = b.const(15.7 if b.dtype == "f32" else 39.5)
     unscale = 2.0 ** -TAIL_SCALE[b.dtype]
     x = b.max(b.neg(limit), x)
     near = b.min(limit, x)

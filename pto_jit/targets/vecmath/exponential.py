@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
+
 from pto_jit.targets.vecmath.coefficients import EXP, EXP2, EXPM1_TAIL, LN2, LOG2E
-from pto_jit.targets.vecmath.emitter import Emitter, Int, Value, magic
+from pto_jit.targets.vecmath.emitter import LOWEST, Emitter, Int, Mask, Value, magic
 from pto_jit.targets.vecmath.polynomial import clamp, estrin, horner
 
 
@@ -25,22 +27,39 @@ def reduce_by_ln2(b: Emitter, x: Value, most: int | None = None) -> tuple[Value,
     return n, b.fma(n, b.const(-low), b.fma(n, b.const(-high), x)), b.bits(shifted)
 
 
+def _limited_below(b: Emitter, x: Value, low: float, lowest: float) -> tuple[Value, Mask | None]:
+    """x, and the mask for `Emitter.ldexp` where the result is zero below `low`.
+
+    Without masks x does not go below `lowest`, far below: a scaling that rounds to zero from next to the subnormal
+    numbers is as slow on many processors as one with a subnormal result.
+    """
+    if b.masks_ldexp:
+        return x, b.mask_not(b.lt(x, b.const(low)))
+    return b.max(b.const(lowest), x), None
+
+
+def limited_exponent(b: Emitter, x: Value) -> tuple[Value, Mask | None]:
+    """The exponent and the mask for 2**x by `Emitter.ldexp`; any number that is infinite or zero is as good."""
+    low, high = (-151.0, 129.0) if b.dtype == "f32" else (-1076.0, 1025.0)
+    return _limited_below(b, b.min(b.const(high), x), low, LOWEST[b.dtype])
+
+
 def exp(b: Emitter, x: Value) -> Value:
     """e**x.
 
     Above, n is limited rather than x: r and its polynomial grow with x, so that the result is infinite.
     """
     low, most = (-104.0, 129) if b.dtype == "f32" else (-746.0, 1025)
-    n, r, _ = reduce_by_ln2(b, b.max(b.const(low), x), most)
-    return b.ldexp(horner(b, r, EXP[b.dtype]), n)
+    x, kept = _limited_below(b, x, low, LOWEST[b.dtype] * math.log(2.0))
+    n, r, _ = reduce_by_ln2(b, x, most)
+    return b.ldexp(horner(b, r, EXP[b.dtype]), n, kept)
 
 
 def exp2(b: Emitter, x: Value) -> Value:
     """2**x."""
-    low, high = (-151.0, 129.0) if b.dtype == "f32" else (-1076.0, 1025.0)
-    x = clamp(b, x, low, high)
+    x, kept = limited_exponent(b, x)
     n = b.sub(b.add(x, magic(b)), magic(b))
-    return b.ldexp(horner(b, b.sub(x, n), EXP2[b.dtype]), n)
+    return b.ldexp(horner(b, b.sub(x, n), EXP2[b.dtype]), n, kept)
 
 
 def exp2_of_reduced(b: Emitter, r: Value) -> Value:

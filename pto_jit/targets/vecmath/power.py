@@ -12,7 +12,7 @@ import math
 
 from pto_jit.targets.vecmath.coefficients import ATANH_POW, ATANH_POW_LOW, LOG2E_PARTS
 from pto_jit.targets.vecmath.emitter import Emitter, Mask, Value, magic
-from pto_jit.targets.vecmath.exponential import exp2_of_reduced
+from pto_jit.targets.vecmath.exponential import exp2_of_reduced, limited_exponent
 from pto_jit.targets.vecmath.logarithm import split
 from pto_jit.targets.vecmath.polynomial import clamp, estrin, fast_two_sum, two_product
 
@@ -57,16 +57,16 @@ def _is_integral(b: Emitter, x: Value) -> Mask:
 def pow(b: Emitter, x: Value, y: Value) -> Value:
     """x**y with the special cases of C's Annex F."""
     # No power beyond the limit is finite and not zero, except of 1; and all such y are even, as infinity counts.
-    limit, lowest, highest = (2.0**40, -151.0, 129.0) if b.dtype == "f32" else (2.0**70, -1076.0, 1025.0)
+    limit = 2.0**40 if b.dtype == "f32" else 2.0**70
     exponent = clamp(b, y, -limit, limit)
     size = b.abs(x)
     high, low = _log2(b, size)
     product, product_low = two_product(b, exponent, high)
     product_low = b.fma(exponent, low, product_low)
-    limited = clamp(b, product, lowest, highest)
+    limited, kept = limited_exponent(b, product)
     n = b.sub(b.add(limited, magic(b)), magic(b))
     r = b.add(b.sub(limited, n), b.select(b.eq(limited, product), product_low, b.const(0.0)))
-    result = b.ldexp(exp2_of_reduced(b, r), n)
+    result = b.ldexp(exp2_of_reduced(b, r), n, kept)
 
     zero, infinity, one = b.const(0.0), b.const(math.inf), b.const(1.0)
     falling = b.lt(y, zero)

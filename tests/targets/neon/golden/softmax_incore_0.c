@@ -3,7 +3,7 @@
 #include "softmax_functions.h"
 
 static inline float32x4_t pto_exp_f32x4(float32x4_t x) {
-  const float32x4_t t0 = vdupq_n_f32(-104.0f);
+  const float32x4_t t0 = vdupq_n_f32(-176.05939f);
   const uint32x4_t t1 = vcgtq_f32(t0, x);
   const float32x4_t t2 = vbslq_f32(t1, t0, x);
   const float32x4_t t3 = vdupq_n_f32(1.442695f);
@@ -47,7 +47,7 @@ static inline float32x4_t pto_exp_f32x4(float32x4_t x) {
 }
 
 static inline float pto_exp_f32(float x) {
-  const float t0 = -104.0f > x ? -104.0f : x;
+  const float t0 = -176.05939f > x ? -176.05939f : x;
   const float t1 = fmaf(t0, 1.442695f, 12582912.0f);
   const int32_t t2 = pto_bits_f32(t1);
   const int32_t t3 = pto_bits_f32(12583041.0f);
