@@ -9,8 +9,8 @@
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `maps`, `views`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values
   where they are kept, constants
-* `divide`, `lines`, `reuse`: tile operations on devices: parts for blocks and cores, lines that are independent, loads
-  of what is loaded
+* `divide`, `parted`, `lines`, `reuse`: tile operations on devices: parts for blocks and cores, lines that are
+  independent, loads of what is loaded
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
   touch, checked loops
 * `decisions`, `names`, `called`: what was considered; names and scalars for statements that passes add; programs under

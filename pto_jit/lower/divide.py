@@ -57,6 +57,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.lines import Axis, Lines, root_of
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
+from pto_jit.lower.parted import DividedLine, PartLoops
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 from pto_jit.slotted import field, frozen, mutable, replace
 
@@ -64,7 +65,6 @@ _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum 
 _SIZED = {"load": 1, "full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
 """Operations that say extents, with the place of the first one; of `load` behind the offsets."""
 _LARGE = 8192  # elements of a tile that one core should not have alone
-PROOF = "lines of tiles that do not depend on each other"
 
 
 @frozen
@@ -104,15 +104,6 @@ def divided(func: Func, parts: Parts, decisions: list[Decision] | None = None) -
         return func
     body = _Divider(func, parts, [] if decisions is None else decisions).block(func.body)
     return func if body is func.body else replace(func, body=body)
-
-
-@frozen
-class _Line:
-    """An axis that is divided: its class; how many lines of it there are; how many are a part."""
-
-    axis: Axis
-    extent: Operand
-    part: int
 
 
 @mutable
@@ -223,7 +214,7 @@ class _Divider:
         chosen = self._parts(_widest(ops, lines, found), lines, found, exchanged) if found else []
         if not chosen or (squares and exchanged != {line.axis for line in chosen} & exchanged):
             return None
-        loops = _Loops(chosen, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
+        loops = PartLoops(chosen, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
         told = " x ".join(str(line.part) for line in chosen)
         reason = f"what is computed of whole tensors is divided: parts of {told} along {len(chosen)} of its axes"
         self.decisions.append(Decision("grain", (), True, reason, stores[0].loc))
@@ -249,13 +240,13 @@ class _Divider:
 
     def _parts(
         self, tile: Var, lines: Lines, found: dict[Axis, Operand], exchanged: Collection[Axis]
-    ) -> list[_Line]:
+    ) -> list[DividedLine]:
         """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others;
         exchanged: the axes that are the last one of some tiles, and not of others.
 
         Nothing where the tile is small, or of known extents and divided later.
         """
-        out: list[_Line] = []
+        out: list[DividedLine] = []
         parts = self.parts
         own = lines.axes(tile)
         places = list(own)
@@ -274,7 +265,7 @@ class _Divider:
                 part = parts.lines if k == divided[-1] else 1
             extent = found[own[k]]
             if isinstance(extent, Var) or (parts.constant and int(extent.value) > part):
-                out.append(_Line(own[k], extent, part))
+                out.append(DividedLine(own[k], extent, part))
         return out
 
     def _extent(self, lines: Lines, axis: Axis, ops: list[Op], scalars: Scalars) -> Operand | None:
@@ -379,98 +370,6 @@ class _Divider:
                 if lines.place(tile, axis) != lines.place(store.args[0], axis):
                     return False
         return True
-
-
-@mutable
-class _Loops:
-    """Loops over parts around operations."""
-
-    chosen: list[_Line]
-    lines: Lines
-    scalars: Scalars
-    names: Names
-    scope: Scope
-    bounded: bool
-    at: dict[Axis, Var] = field(default_factory=dict)
-    extents: dict[Axis, Operand] = field(default_factory=dict)
-
-    def around(self, ops: list[Op]) -> list[Stmt]:
-        inner = Scalars(self.names, self.scope.loc)
-        wish = source_name(next(op.args[0].name for op in ops if op.op == "load"))  # type: ignore[union-attr]
-        for line in self.chosen:
-            self.at[line.axis] = self.names.fresh(f"{wish}_at")
-            self.extents[line.axis] = index(1)
-            if line.part > 1:
-                most: Operand = index(line.part)
-                if self.bounded:
-                    most = self.scalars.op("min", line.extent, most, "most")
-                left = inner.op("sub", line.extent, self.at[line.axis], "left")
-                self.extents[line.axis] = inner.op("min", left, most, "some")
-        body: list[Stmt] = []
-        for op in ops:
-            body += self._smaller(op)
-        stmts: list[Stmt] = [*inner.block, *body]
-        block: Block = tuple(stmts) if self.scope.named else (replace(self.scope, body=tuple(stmts)),)
-        for line in reversed(self.chosen):
-            block = (For("parallel", self.at[line.axis], index(0), line.extent, index(line.part), block, proof=PROOF,
-                         loc=self.scope.loc),)  # fmt: skip
-        return [*self.scalars.block, *block]
-
-    def _smaller(self, op: Op) -> list[Stmt]:
-        """An operation on a part."""
-        before: list[Stmt] = []
-        args, results = [self._tile(a) for a in op.args], tuple(self._tile(r) for r in op.results)
-        tile = op.args[0] if op.op == "store" else op.results[0]
-        for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
-            line = next((n for n in self.chosen if self.lines.place(tile, n.axis) == k), None)
-            if line is None:
-                continue
-            at, extent = self.at[line.axis], self.extents[line.axis]
-            rank = tile.type.rank  # type: ignore[union-attr]
-            match op.op:
-                case "load":
-                    args[1 + k] = self._moved(op.args[1 + k], at, before, op.loc)
-                    args[1 + rank + k] = extent
-                case "store":
-                    args[2 + k] = self._moved(op.args[2 + k], at, before, op.loc)
-                case "full" | "broadcast_to" | "reshape":
-                    args[1 + k] = extent
-                case "arange":
-                    args[0], args[2] = self._later(op, at, before), extent
-                case _:
-                    pass
-        return [*before, replace(op, args=tuple(args), results=results)]  # type: ignore[arg-type]
-
-    def _moved(self, offset: Operand, at: Var, before: list[Stmt], loc: Loc) -> Operand:
-        """An offset further on by what comes before the part."""
-        if offset == index(0):
-            return at
-        result = self.names.fresh("at")
-        before.append(Op("add", (result,), (offset, at), (), (), loc))
-        return result
-
-    def _later(self, op: Op, at: Var, before: list[Stmt]) -> Operand:
-        """The first number of an `arange` in a part."""
-        start, step = op.args[:2]
-        typ = step.type
-        assert isinstance(typ, ScalarType)
-        cast, far, result = (self.names.fresh(hint, typ) for hint in ("at", "far", "start"))
-        before.append(Op("cast", (cast,), (at,), (("dtype", typ.dtype),), (), op.loc))
-        before.append(Op("mul", (far,), (cast, step), (), (), op.loc))
-        before.append(Op("add", (result,), (start, far), (), (), op.loc))
-        return result
-
-    def _tile(self, operand: Operand) -> Operand:
-        """A tile with the extents of a part."""
-        if not isinstance(operand, Var) or not isinstance(operand.type, TileType):
-            return operand
-        shape = list(operand.type.shape)
-        for line in self.chosen:
-            k = self.lines.place(operand, line.axis)
-            if k is not None:
-                known = self.extents[line.axis]
-                shape[k] = int(known.value) if isinstance(known, Const) else None
-        return Var(operand.name, TileType(operand.type.dtype, tuple(shape)))
 
 
 def _is_plain(stmt: Stmt) -> bool:

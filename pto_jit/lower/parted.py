@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""Operations on tiles in loops over parts of these, of the lines that `divide` has chosen."""
+
+from __future__ import annotations
+
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Scope, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.lower.lines import Axis, Lines
+from pto_jit.lower.names import Names, Scalars, index, source_name
+from pto_jit.slotted import field, frozen, mutable, replace
+
+PROOF = "lines of tiles that do not depend on each other"
+
+
+@frozen
+class DividedLine:
+    """An axis that is divided: its class; how many lines of it there are; how many are a part."""
+
+    axis: Axis
+    extent: Operand
+    part: int
+
+
+@mutable
+class PartLoops:
+    """Loops over parts around operations."""
+
+    chosen: list[DividedLine]
+    lines: Lines
+    scalars: Scalars
+    names: Names
+    scope: Scope
+    bounded: bool
+    at: dict[Axis, Var] = field(default_factory=dict)
+    extents: dict[Axis, Operand] = field(default_factory=dict)
+
+    def around(self, ops: list[Op]) -> list[Stmt]:
+        inner = Scalars(self.names, self.scope.loc)
+        wish = source_name(next(op.args[0].name for op in ops if op.op == "load"))  # type: ignore[union-attr]
+        for line in self.chosen:
+            self.at[line.axis] = self.names.fresh(f"{wish}_at")
+            self.extents[line.axis] = index(1)
+            if line.part > 1:
+                most: Operand = index(line.part)
+                if self.bounded:
+                    most = self.scalars.op("min", line.extent, most, "most")
+                left = inner.op("sub", line.extent, self.at[line.axis], "left")
+                self.extents[line.axis] = inner.op("min", left, most, "some")
+        body: list[Stmt] = []
+        for op in ops:
+            body += self._smaller(op)
+        stmts: list[Stmt] = [*inner.block, *body]
+        block: Block = tuple(stmts) if self.scope.named else (replace(self.scope, body=tuple(stmts)),)
+        for line in reversed(self.chosen):
+            block = (For("parallel", self.at[line.axis], index(0), line.extent, index(line.part), block, proof=PROOF,
+                         loc=self.scope.loc),)  # fmt: skip
+        return [*self.scalars.block, *block]
+
+    def _smaller(self, op: Op) -> list[Stmt]:
+        """An operation on a part."""
+        before: list[Stmt] = []
+        args, results = [self._tile(a) for a in op.args], tuple(self._tile(r) for r in op.results)
+        tile = op.args[0] if op.op == "store" else op.results[0]
+        for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
+            line = next((n for n in self.chosen if self.lines.place(tile, n.axis) == k), None)
+            if line is None:
+                continue
+            at, extent = self.at[line.axis], self.extents[line.axis]
+            rank = tile.type.rank  # type: ignore[union-attr]
+            match op.op:
+                case "load":
+                    args[1 + k] = self._moved(op.args[1 + k], at, before, op.loc)
+                    args[1 + rank + k] = extent
+                case "store":
+                    args[2 + k] = self._moved(op.args[2 + k], at, before, op.loc)
+                case "full" | "broadcast_to" | "reshape":
+                    args[1 + k] = extent
+                case "arange":
+                    args[0], args[2] = self._later(op, at, before), extent
+                case _:
+                    pass
+        return [*before, replace(op, args=tuple(args), results=results)]  # type: ignore[arg-type]
+
+    def _moved(self, offset: Operand, at: Var, before: list[Stmt], loc: Loc) -> Operand:
+        """An offset further on by what comes before the part."""
+        if offset == index(0):
+            return at
+        result = self.names.fresh("at")
+        before.append(Op("add", (result,), (offset, at), (), (), loc))
+        return result
+
+    def _later(self, op: Op, at: Var, before: list[Stmt]) -> Operand:
+        """The first number of an `arange` in a part."""
+        start, step = op.args[:2]
+        typ = step.type
+        assert isinstance(typ, ScalarType)
+        cast, far, result = (self.names.fresh(hint, typ) for hint in ("at", "far", "start"))
+        before.append(Op("cast", (cast,), (at,), (("dtype", typ.dtype),), (), op.loc))
+        before.append(Op("mul", (far,), (cast, step), (), (), op.loc))
+        before.append(Op("add", (result,), (start, far), (), (), op.loc))
+        return result
+
+    def _tile(self, operand: Operand) -> Operand:
+        """A tile with the extents of a part."""
+        if not isinstance(operand, Var) or not isinstance(operand.type, TileType):
+            return operand
+        shape = list(operand.type.shape)
+        for line in self.chosen:
+            k = self.lines.place(operand, line.axis)
+            if k is not None:
+                known = self.extents[line.axis]
+                shape[k] = int(known.value) if isinstance(known, Const) else None
+        return Var(operand.name, TileType(operand.type.dtype, tuple(shape)))
