@@ -48,6 +48,7 @@ class TilesBetween(ABC):
         self.asked = tuple(s for s in statements(func.body) if isinstance(s, Op) and s.op == "dim")
         self.pending: dict[str, Op] = {}
         self.spilled: dict[str, _Kept] = {}
+        self.memories: set[str] = set()  # tensors for tiles, which nothing else is in
         self.path: tuple[int, ...] = ()
         self.paths: dict[str, tuple[int, ...]] = {}
         made = Counter(v.name for s in statements(func.body) for v in defs(s) if isinstance(v.type, TileType))
@@ -159,6 +160,7 @@ class TilesBetween(ABC):
         assert isinstance(var.type, TileType)
         shape = tuple(int(e.value) if isinstance(e, Const) else None for e in extents)
         memory = Var(self._fresh(f"{var.name}.memory"), TensorType(var.type.dtype, shape, "c"))
+        self.memories.add(memory.name)
         out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), loc))
         return memory
 

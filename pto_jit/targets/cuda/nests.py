@@ -42,6 +42,7 @@ from pto_jit.ir.nodes import (
     If,
     Module,
     Op,
+    Operand,
     Return,
     Scope,
     Stmt,
@@ -56,6 +57,7 @@ from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of, folds_inside
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import is_parallel, jump_out_of, read_tensor, touches_tiles, writes, written_tensor
+from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.source.identifiers import RESERVED, identifier
 from pto_jit.targets.source.library_names import is_taken
 
@@ -106,6 +108,7 @@ class _Outliner(TilesBetween):
         super().__init__(func)
         self.bounds = bounds
         self.shared = shared
+        self.apart = apart_in(func)
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
         self.places = 0
@@ -275,12 +278,17 @@ class _Outliner(TilesBetween):
                 body = self._return(var, body, out, answers)
             if isinstance(var.type, TileType):
                 body = self._spill(var, body, out)
-        written = {s.args[_destination(s)].name for s in statements(body) if isinstance(s, Op) and writes(s)}  # type: ignore
+        written = [s.args[_destination(s)] for s in statements(body) if isinstance(s, Op) and writes(s)]
         for pending, op in list(self.pending.items()):
-            if written and op.op == "load" and pending in later:
+            if op.op == "load" and pending in later and not all(self._is_apart(op.args[0], t) for t in written):
                 self._settle(op, out)
         self._launch(body, name, out)
         out += answers
+
+    def _is_apart(self, read: Operand, written: Operand) -> bool:
+        """Whether two tensors cannot share memory."""
+        own = {t.name for t in (read, written) if isinstance(t, Var)} & self.memories
+        return self.apart(read, written) if not own else read != written
 
     def _launch(self, body: Block, name: str, out: list[Stmt]) -> None:
         """A new kernel, and its call."""

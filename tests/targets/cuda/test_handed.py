@@ -179,6 +179,22 @@ def test_a_load_after_a_store_sees_what_is_stored() -> None:
 
 
 @needs_compiler
+def test_a_tile_is_loaded_again_where_what_was_written_is_another_tensor() -> None:
+    @pto.jit
+    def by_way_of(x, y):
+        between = pl.empty((16, 64), pl.f32)
+        with pl.incore():
+            t = pl.load(x, [0, 0], [16, 64])
+            pl.store(t * 2.0, [0, 0], between)
+            pl.store(pl.load(between, [0, 0], [16, 64]) + t, [0, 0], y)
+
+    x = np.random.default_rng(0).standard_normal((16, 64), np.float32)
+    close(emulated(by_way_of, x, np.zeros_like(x))[1][1], x * 3)
+    kernels = [n for n in by_way_of.compile(x, x.copy(), target="cuda").sources if n.endswith(".cu")]
+    assert kernels == ["by_way_of_incore_0.cu", "by_way_of_incore_0_1.cu"]
+
+
+@needs_compiler
 def test_ascend_does_the_same(tmp_path: Path) -> None:
     spec = pto.spec((None, 64), pl.f32)
     programs = ordered({fn.__name__: (fn, (spec, spec)) for fn in KERNELS}, tmp_path)
