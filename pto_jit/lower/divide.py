@@ -181,7 +181,8 @@ class _Divider:
         if whole is not None:
             return [(False, host), (True, whole)]
         segments = _segments(tiles)
-        pieces = [(s, self._divided(s, scope)) for s in segments] if len(segments) > 1 else []
+        pieces = [(s, (self._divided(s, scope) if len(segments) > 1 else None) or self._by_way_of_memory(s, scope))
+                  for s in segments]  # fmt: skip
         if all(loops is None for _, loops in pieces):
             return None
         return [(False, host), *((loops is not None, loops or segment) for segment, loops in pieces)]
@@ -200,6 +201,34 @@ class _Divider:
         if len(turned) == len(ops):
             return self._parted(ops, scope)
         return self._parted(turned, scope, squares=True) or self._parted(ops, scope)
+
+    def _by_way_of_memory(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
+        """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor."""
+        *ops, store = [s for s in tiles if isinstance(s, Op)]
+        if store.op != "store" or any(op.op == "store" for op in ops) or not all(map(_is_movable, ops)):
+            return None
+        tile = store.args[0]
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType) and self.names is not None
+        lines = Lines((*ops, store))
+        scalars = Scalars(self.names, scope.loc)
+        extents: list[Operand] = []
+        for k, n in enumerate(tile.type.shape):
+            axis = lines.axes(tile).get(k)
+            extent = index(n) if n is not None else self._extent(lines, axis, [*ops, store], scalars, anywhere=True)  # type: ignore
+            if extent is None:
+                return None
+            extents.append(extent)
+        hint = source_name(tile.name)
+        memory = self.names.fresh(f"{hint}.memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
+        zeros = tuple(index(0) for _ in extents)
+        first = replace(store, args=(tile, memory, *zeros))
+        alloc = Op("alloc", (memory,), tuple(extents), (("dtype", tile.type.dtype),), (), store.loc)
+        self.makers[memory.name] = alloc
+        again = self.names.fresh(hint, tile.type)
+        load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
+        there = self._divided([*ops, first], scope)
+        back = self._divided([load, replace(store, args=(again, *store.args[1:]))], scope)
+        return None if there is None or back is None else [*scalars.block, alloc, *there, *back]
 
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
@@ -268,8 +297,11 @@ class _Divider:
                 out.append(DividedLine(own[k], extent, part))
         return out
 
-    def _extent(self, lines: Lines, axis: Axis, ops: list[Op], scalars: Scalars) -> Operand | None:
-        """How many lines an axis has, when it can be divided: operations that make sure of it go to `scalars`."""
+    def _extent(
+        self, lines: Lines, axis: Axis, ops: list[Op], scalars: Scalars, *, anywhere: bool = False
+    ) -> Operand | None:
+        """How many lines an axis has, when it can be divided, or with `anywhere` could if it were stored elsewhere:
+        operations that make sure of it go to `scalars`."""
         if axis in lines.bound:
             return None
         if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
@@ -277,7 +309,7 @@ class _Divider:
         store = next(op for op in ops if op.op == "store")
         if not all(lines.place(op.args[0], axis) is not None for op in ops if op.op == "store"):
             return None
-        if not self._apart(ops, lines, axis) or _repeats(ops, lines, axis, store):
+        if not (anywhere or self._apart(ops, lines, axis)) or _repeats(ops, lines, axis, store):
             return None
         declared: dict[Operand, Loc] = {}
         valid: dict[Operand, Loc] = {}

@@ -87,6 +87,12 @@ def turned_sum(x, z, y):
         pl.store(pl.sum(pl.load(x.T) * 2.0, axis=0), [0], y[:, 0])
 
 
+def moved_within(x, z, y):
+    """All of it is read before any of it is written."""
+    y[1:] = y[:-1] + z[1:]
+    z[:, 1:] = (z[:, :-1] + x[:, 1:]) * 0.5
+
+
 def on_branches(x, z, y):
     for k in pl.range(3):
         if k != 1:
@@ -106,7 +112,7 @@ def by_name(x, z, y):
 
 KERNELS = {fn.__name__: pto.jit(fn) for fn in (
     shifted, softmax, layer_norm, down, of_rows, of_columns, two_results, in_place, generated, part, of_a_vector, outer, turned,
-    turned_sum, on_branches, by_name,
+    turned_sum, on_branches, by_name, moved_within,
 )}  # fmt: skip
 
 
@@ -152,11 +158,7 @@ def test_all_of_it_is_divided(name: str, target: str) -> None:
     assert stores and all(line.startswith("      ") for line in stores), "each is in a loop and a scope"
 
 
-def test_what_depends_on_its_other_parts_stays_whole() -> None:
-    @pto.jit
-    def moved(x):
-        x[1:] = x[:-1] * 2.0
-
+def test_what_depends_on_all_of_it_stays_whole() -> None:
     @pto.jit
     def all_of_it(x):
         x -= pl.max(x)
@@ -167,7 +169,7 @@ def test_what_depends_on_its_other_parts_stays_whole() -> None:
             x[r] = x[r] * 2.0
 
     spec = pto.spec((None, None), pl.f32)
-    for fn in (moved, all_of_it, looped):
+    for fn in (all_of_it, looped):
         text = fn.compile(spec, target="cuda").ir("divided")
         assert text.count("FOR %") == (1 if fn is looped else 0)
 
