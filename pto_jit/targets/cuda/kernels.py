@@ -25,7 +25,13 @@ from pto_jit.targets.cuda.loops import chain_of, read_tensor, touches_tiles, wri
 from pto_jit.targets.cuda.parts import in_parts
 from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.shapes import with_extents
-from pto_jit.targets.cuda.thin import multiplies_matrices, streamed_loads, without_thin_products
+from pto_jit.targets.cuda.thin import (
+    copied_rows,
+    multiplied_rows,
+    multiplies_matrices,
+    streamed_loads,
+    without_thin_products,
+)
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText, words_of
@@ -186,7 +192,8 @@ def write_kernel(
         writer.block(func.body)
         return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
     products = any(multiplies_matrices(s) for s in statements(func.body))
-    shapes = () if products else tile_shapes(func.body, streamed)
+    copied = copied_rows(func, multiplied_rows(func, streamed))
+    shapes = () if products else tile_shapes(func.body, streamed | copied)
     together = bool(streamed) or any(isinstance(s, Op) and moves_elements(s) for s in statements(func.body))
     teamed = not products and not together and bool(chain) and all(_one_row(s) for s in shapes)
     from pto_jit.targets.cuda.products import ProductWriter  # which has a `SharedTile` for what it stages
@@ -202,7 +209,7 @@ def write_kernel(
         tile_writer.whole_rows = _reduces_rows_alone(func.body)
     run = 2 if products else _run(func.body)
     if products:  # what stays in shared memory takes no registers
-        shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles) | streamed)
+        shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles) | streamed | copied)
     shapes = tuple(dict.fromkeys(tuple(_ceiling(e, facts) for e in shape) for shape in shapes))
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath, bool(streamed))
 

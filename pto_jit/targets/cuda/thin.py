@@ -60,6 +60,31 @@ def streamed_loads(func: Func) -> frozenset[str]:
     return frozenset(out)
 
 
+def multiplied_rows(func: Func, streamed: frozenset[str]) -> frozenset[str]:
+    """Tiles that nothing but products of one row by streamed matrices reads, as that row."""
+    if not streamed:
+        return frozenset()
+    out: set[str] = set()
+    other: set[str] = set()
+    for s in statements(func.body):
+        row = s.args[0] if isinstance(s, Op) and s.op == "dot" and _streams(s, streamed) else None
+        for v in uses(s):
+            (out if v == row else other).add(v.name)
+        if isinstance(row, Var) and row in s.args[1:]:  # type: ignore[union-attr]
+            other.add(row.name)
+    return frozenset(out - other)
+
+
+def copied_rows(func: Func, multiplied: frozenset[str]) -> frozenset[str]:
+    """Those of such rows that are loaded: they go to shared memory, and no thread holds them."""
+    counts = Counter(v.name for s in statements(func.body) for v in defs(s)) if multiplied else Counter[str]()
+    return frozenset(
+        s.results[0].name for s in statements(func.body)
+        if isinstance(s, Op) and s.op == "load" and not s.attr("pad") and s.results[0].name in multiplied
+        and counts[s.results[0].name] == 1
+    )  # fmt: skip
+
+
 def multiplies_matrices(stmt: Stmt) -> bool:
     """Whether a statement is a product of two matrices of several rows and columns; not of batches of them."""
     return isinstance(stmt, Op) and stmt.op == "dot" and not is_thin(stmt) and not is_high(stmt.results[0])

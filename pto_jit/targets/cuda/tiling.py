@@ -27,9 +27,9 @@ Elementwise operations on the result, and its stores, come into the nest; others
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from pto_jit.dtypes import DType, i64
+from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
@@ -37,14 +37,10 @@ from pto_jit.ir.walk import block_defs, block_uses, statements, uses
 from pto_jit.lower.axes import is_elementwise, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.forms import TILE, Form, form_of
+from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles, written_tensor
 from pto_jit.targets.cuda.slices import in_slices, reads_of, slice_of, views_of
 
-TILE = 128
-WIDE = 256
-"""Columns of a tile of a product on tensor cores: they wait for what a multiprocessor reads, and such a tile
-takes a quarter less for each sum than one of 128 x 128."""
-BLOCKS = 96  # tiles that are wide only if there are so many: others would leave multiprocessors idle
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)
 
@@ -62,6 +58,7 @@ class _Tiler:
     def __init__(self, func: Func, depth: int | None) -> None:
         self.depth = depth
         self.tile = (TILE, TILE)  # of the product that is rewritten
+        self.slice = TILE  # of its contraction
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.views = views_of(func.body)
         self.reads = reads_of(func.body)
@@ -193,7 +190,8 @@ class _Tiler:
         tail, rest = self._epilogue(result, rest, loads, out)
         kind = result.type
         assert isinstance(kind, TileType)
-        self.tile = (TILE, self._columns(left.results[0].type.dtype, rows, columns))  # type: ignore[union-attr]
+        form = self._form(left, right, result, tail)
+        self.tile, self.slice = (form.rows, form.columns), form.depth
         made = [result, *(s.results[0] for s in tail if s.results)]
         later = {n for block in (tuple(rest), *after) for n in block_uses(block)}
         kept = [v for v in made if v.name in later]
@@ -217,15 +215,22 @@ class _Tiler:
             out.append(load)
         return rest
 
-    def _columns(self, operand: DType, rows: Operand, columns: Operand) -> int:
-        """Of a tile of a product with so many rows and columns."""
-        if self.depth or operand.kind != "f" or operand.bits != 16:
-            return TILE
-        if isinstance(columns, Const) and (columns.value <= TILE or (isinstance(rows, Const) and (
-            -(-int(rows.value) // TILE) * -(-int(columns.value) // WIDE) < BLOCKS
-        ))):  # fmt: skip
-            return TILE
-        return WIDE
+    def _form(self, left: Op, right: Op, result: Var, tail: Sequence[Op]) -> Form:
+        """The tiles that a product is computed in."""
+        rows, columns = result.type.shape  # type: ignore[union-attr]
+        operand = left.results[0].type.dtype  # type: ignore[union-attr]
+        if self.depth:  # an extent of 1 is one in every tile
+            return Form(1 if rows == 1 else TILE, 1 if columns == 1 else TILE, self.depth)
+        written = {self._root(x) for s in tail if (x := written_tensor(s)) is not None}
+        return form_of(operand, rows, columns, self._root(right.args[0]) not in written)
+
+    def _root(self, tensor: Operand) -> str:
+        """The tensor that a tensor is a view of."""
+        assert isinstance(tensor, Var)
+        name = tensor.name
+        while name in self.views:
+            name = self.views[name]
+        return name
 
     def _epilogue(
         self, result: Var, rest: list[Stmt], loads: dict[str, Op], out: list[Stmt]
@@ -264,7 +269,7 @@ class _Tiler:
                 and set(operands) & members
                 and set(operands) <= members | set(loads) | generated | views
             ):
-                if s.results[0].name in members or s.results[0].type.rank != 2:  # type: ignore[union-attr]
+                if s.results[0].name in members or not _covers(result, s.results[0]):
                     return tail, rest[k:]
                 members.add(s.results[0].name)
                 tail.append(s)
@@ -283,17 +288,19 @@ class _Tiler:
         loc = dot.loc
         i, j, p = self.fresh("i"), self.fresh("j"), self.fresh("p")
         kind = dot.results[0].type
-        operand = left.results[0].type.dtype  # type: ignore[union-attr]
         assert isinstance(kind, TileType)
-        thin = self.depth or slice_of(operand)
+        thin = self.slice
         acc = Var(dot.results[0].name, TileType(kind.dtype, self.tile))
         body: list[Stmt] = []
-        a = self._tile_load(left, (i, p), (self.tile[0], thin), body)
-        b = self._tile_load(right, (p, j), (thin, self.tile[1]), body)
-        product = Op("dot", (acc,), (a.results[0], b.results[0], acc), dot.attrs, (), loc)
+        if self.tile[1] == 1 and not self.depth:
+            inner = self._by_column(acc, left, right, (i, j, p), body)
+        else:
+            a = self._tile_load(left, (i, p), (self.tile[0], thin), body)
+            b = self._tile_load(right, (p, j), (thin, self.tile[1]), body)
+            inner = (a, b, Op("dot", (acc,), (a.results[0], b.results[0], acc), dot.attrs, (), loc))
         zero = Const(0.0 if kind.dtype.is_float else 0, ScalarType(kind.dtype))
         sides = tuple(Const(n, _INDEX) for n in self.tile)
-        loop = For("sequential", p, _ZERO, depth, Const(thin, _INDEX), (a, b, product), loc=loc)
+        loop = For("sequential", p, _ZERO, depth, Const(thin, _INDEX), inner, loc=loc)
         body += [Op("full", (acc,), (zero, *sides), (), (), loc), loop]
         names = {acc.name: acc}
         for s in tail:
@@ -302,12 +309,39 @@ class _Tiler:
             tile = names[var.name]
             at = tuple(o if n != 1 else _ZERO for o, n in zip((i, j), tile.type.shape, strict=True))  # type: ignore
             body.append(Op("store", (), (tile, memory, *at), (), (), loc))
-        inner = For("parallel", j, _ZERO, columns, sides[1], tuple(body), loc=loc)
-        return For("parallel", i, _ZERO, rows, sides[0], (inner,), loc=loc)
+        across = For("parallel", j, _ZERO, columns, sides[1], tuple(body), loc=loc)
+        return For("parallel", i, _ZERO, rows, sides[0], (across,), loc=loc)
 
-    def _tile_load(self, load: Op, at: tuple[Var, Var], size: tuple[int, int], before: list[Stmt]) -> Op:
-        """A part of what `load` loads."""
-        tensor = self._region(load, before)
+    def _by_column(
+        self, acc: Var, left: Op, right: Op, at: tuple[Var, Var, Var], before: list[Stmt]
+    ) -> tuple[Op, ...]:
+        """What adds a slice of the product by a single column to a tile, elementwise: the column is read as a row."""
+        i, j, p = at
+        loc, dtype = left.loc, acc.type.dtype  # type: ignore[union-attr]
+        region = self._region(right, before)
+        assert isinstance(region.type, TensorType)
+        turned = self.fresh(f"{region.name}.turned", TensorType(region.type.dtype, region.type.shape[::-1], "strided"))
+        before.append(Op("tensor_transpose", (turned,), (region,), (("axes", (1, 0)),), (), loc))
+        out = [self._tile_load(left, (i, p), (self.tile[0], self.slice), before),
+               self._tile_load(right, (j, p), (1, self.slice), before, turned)]  # fmt: skip
+        parts = [op.results[0] for op in out]
+        for k, part in enumerate(parts):
+            assert isinstance(part.type, TileType)
+            if part.type.dtype != dtype:
+                parts[k] = self.fresh(f"{part.name}.{dtype.name}", TileType(dtype, part.type.shape))
+                out.append(Op("cast", (parts[k],), (part,), (("dtype", dtype),), (), loc))
+        terms = self.fresh(f"{acc.name}.terms", TileType(dtype, (self.tile[0], self.slice)))
+        some = self.fresh(f"{acc.name}.sum", acc.type)  # type: ignore[arg-type]
+        out += [Op("mul", (terms,), tuple(parts), (), (), loc),
+                Op("sum", (some,), (terms,), (("axes", (1,)), ("keepdims", True)), (), loc),
+                Op("add", (acc,), (acc, some), (), (), loc)]  # fmt: skip
+        return tuple(out)
+
+    def _tile_load(
+        self, load: Op, at: tuple[Var, Var], size: tuple[int, int], before: list[Stmt], view: Var | None = None
+    ) -> Op:
+        """A part of what `load` loads, or of a view of that."""
+        tensor = view or self._region(load, before)
         var = self.fresh(f"{load.results[0].name}.part", TileType(load.results[0].type.dtype, size))  # type: ignore
         return Op("load", (var,), (tensor, *at, *(Const(n, _INDEX) for n in size)), (), (), load.loc)
 
@@ -401,6 +435,12 @@ class _Tiler:
         out = self.fresh(f"{b.name}_at")
         body.append(Op("add", (out,), (a, b), (), (), loc))
         return out
+
+
+def _covers(product: Var, result: Var) -> bool:
+    """Whether a product's tiles are those of a result, which one row or column could be broadcast to."""
+    mine, others = product.type.shape, result.type.shape  # type: ignore[union-attr]
+    return len(others) == 2 and all(a != 1 or b == 1 for a, b in zip(mine, others, strict=True))
 
 
 def _resized(var: Operand, shape: tuple[int | None, ...]) -> Var:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from pto_jit.ir.nodes import Block, Op, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.higher import HigherWriter
-from pto_jit.targets.cuda.thin import streamed_loads
+from pto_jit.targets.cuda.thin import copied_rows, multiplied_rows, streamed_loads
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
 
@@ -26,21 +25,8 @@ class VectorWriter(HigherWriter):
         self.rows_streamed = streamed_loads(self.func)
         self.streams: dict[str, tuple[Tile, str, tuple[str, str]]] = {}
         self.vectors: dict[str, str] = {}  # rows that stand in shared memory
-        self.multiplied = self._multiplied()
-
-    def _multiplied(self) -> frozenset[str]:
-        """Tiles that nothing but products of one row reads, as that row."""
-        if not self.rows_streamed:
-            return frozenset()
-        out: set[str] = set()
-        other: set[str] = set()
-        for s in statements(self.func.body):
-            row = s.args[0] if isinstance(s, Op) and s.op == "dot" and _name(s.args[1]) in self.rows_streamed else None
-            for v in uses(s):
-                (out if v == row else other).add(v.name)
-            if row is not None and row in s.args[1:]:  # type: ignore[union-attr]
-                other.add(_name(row))
-        return frozenset(out - other)
+        self.multiplied = multiplied_rows(self.func, self.rows_streamed)
+        self.copied = copied_rows(self.func, self.multiplied)
 
     def block(self, block: Block) -> None:
         known = dict(self.vectors)
@@ -49,6 +35,9 @@ class VectorWriter(HigherWriter):
 
     def staged_load(self, op: Op) -> bool:
         name = op.results[0].name
+        if name in self.copied:
+            self._copy_row(op)
+            return True
         if name not in self.rows_streamed:
             return super().staged_load(op)
         tile, at, strides = self.region(op)
@@ -57,6 +46,19 @@ class VectorWriter(HigherWriter):
         self.text.line(f"const {memory_type(tile.dtype)}* const {text} = {at};")
         self.streams[name] = tile, text, strides
         return True
+
+    def _copy_row(self, op: Op) -> None:
+        """Bring a row to shared memory without a thread that holds it."""
+        name = op.results[0].name
+        tile, at, strides = self.region(op)
+        self.reads_memory(op.args[0])
+        memory = self.names.fresh(f"{self.name(name)}_row")
+        self.shared.append(self._plain_memory(memory, tile))
+        self.text.line("Spread::synchronise();")
+        columns = tile.columns.valid if tile.rows.full else f"({tile.rows.valid} > 0 ? {tile.columns.valid} : 0)"
+        self.text.line(f"pto::copy_row({memory}, {at}, {strides[1]}, {columns});")
+        self.text.line("Spread::synchronise();")
+        self.tiles[name], self.vectors[name] = tile, memory
 
     def _concat(self, op: Op) -> None:
         name = op.results[0].name
@@ -123,6 +125,7 @@ class VectorWriter(HigherWriter):
         self.tiles[result.name] = made
         assert made.array is not None
         return made.array
+
 
 def _name(operand: object) -> str:
     return operand.name if isinstance(operand, Var) else ""

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
 
 from .harness import emulated, needs_compiler
 
@@ -162,3 +166,50 @@ def test_what_a_slice_leaves_out_stays_out_and_holes_are_errors() -> None:
         emulated(holes, x, np.zeros((3, 64), np.float32))
     with pytest.raises(pto.BoundsError, match="a slice of a tile starts at -2"):
         emulated(ends, x, y, -2)
+
+
+@pto.jit
+def plus_one(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
+    c[...] = a @ b + 1.0
+
+
+@pto.jit
+def largest(a: pl.Tensor, b: pl.Tensor, x: pl.Tensor, c: pl.Tensor):
+    c[...] = pl.cast(pl.maximum(a @ b, x), c.dtype)
+
+
+def of_extents(kernel: Any, *given: np.ndarray) -> tuple[list[bool], np.ndarray]:
+    """Compiled for the extents of some arrays: which kernels stream matrices, and the last argument after a run."""
+    kinds = {np.dtype(np.float32): pl.f32, np.dtype(ml_dtypes.bfloat16): pl.bf16}
+    compiled = kernel.compile(*(pto.spec(x.shape, kinds[x.dtype]) for x in given), target="cuda")
+    results = []
+    for order in (0, 1):
+        mine = [x.copy() for x in given]
+        emulate(compiled, *mine, order=order)
+        results.append(mine[-1])
+    np.testing.assert_array_equal(*results)
+    return [k.streams for k in compiled._kernel.built.program.host.kernels.values()], results[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 150, 140), (1, 4200, 40), (20, 600, 1), (1, 5000, 1)])
+def test_whole_products_with_one_row_or_column(dtype: type, rows: int, depth: int, columns: int) -> None:
+    """Beside operations on the result; nothing of a matrix that one row is multiplied by is kept."""
+    a, b, x = normal(rows, depth, dtype=dtype), normal(depth, columns, dtype=dtype), normal(1, columns)
+    want, c = a.astype(np.float64) @ b.astype(np.float64), np.zeros((rows, columns), np.float32)
+    for kernel, given, result in ((plus_one, (a, b, c), want + 1), (largest, (a, b, x, c), np.maximum(want, x))):
+        streams, found = of_extents(kernel, *given)
+        np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-3)
+        assert streams == [columns > 1]
+
+
+def test_one_row_that_is_broadcast_to_others() -> None:
+    @pto.jit
+    def broadcast(a: pl.Tensor, b: pl.Tensor, x: pl.Tensor, c: pl.Tensor):
+        c[...] = a @ b + x
+
+    for shape in ((1, 20), (20, 140)), ((160, 20), (20, 1)):
+        a, b = (normal(*s) for s in shape)
+        x = normal(160, 140)
+        _, c = of_extents(broadcast, a, b, x, np.zeros_like(x))
+        np.testing.assert_allclose(c, a @ b + x, rtol=1e-4, atol=1e-4)

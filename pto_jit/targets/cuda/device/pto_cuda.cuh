@@ -16,6 +16,8 @@
 #define PTO_CONSTANT __host__ __device__ constexpr
 #define PTO_UNROLL _Pragma("unroll")
 #define PTO_UNROLL_BY_4 _Pragma("unroll 4")
+#define PTO_UNROLL_BY(n) PTO_PRAGMA(unroll n)
+#define PTO_PRAGMA(text) _Pragma(#text)
 #define PTO_KEEP_LOOP _Pragma("unroll 1")
 #include "pto_elements.h"
 

@@ -217,6 +217,15 @@ PTO_FUNCTION void multiply(R (&acc)[NR][NC], const T* a, const U* b) {
   }
 }
 
+// A row from global to shared memory. The threads must meet before and after.
+template <class X, class T>
+PTO_FUNCTION void copy_row(X* row, const T* at, int64_t stride, int columns) {
+  const int threads = int(blockDim.x * blockDim.y);
+  for (int k = int(threadIdx.y * blockDim.x + threadIdx.x); k < columns; k += threads) {
+    row[k] = from_memory(at[k * stride]);
+  }
+}
+
 // acc += row @ b for one row in shared memory and a matrix in global memory, `depth` x `columns` of it valid. Threads
 // that have the same columns take every SHARES-th row of the matrix.
 template <class Spread, int NC, class R, class X, class U>
@@ -224,10 +233,12 @@ PTO_FUNCTION void multiply_row(R (&acc)[1][NC], const X* row, int depth, const U
                                int64_t column_stride, int columns) {
   constexpr int RUN = Spread::RUN;
   R sums[NC] = {};
+  constexpr int WIDTH = RUN * int(sizeof(U)), AHEAD = WIDTH >= 16 ? 4 : WIDTH >= 8 ? 8 : 16;  // loads under way
+  const U* from = b + Spread::share() * row_stride;
+  const int64_t step = Spread::SHARES * row_stride;
   if (in_runs<RUN>(b, row_stride, column_stride, depth, columns)) {
-    PTO_UNROLL_BY_4
+    PTO_UNROLL_BY(AHEAD)
     for (int k = Spread::share(); k < depth; k += Spread::SHARES) {
-      const U* const from = b + k * row_stride;
       const R x = R(row[k]);
       PTO_UNROLL
       for (int j = 0; j < NC; j += RUN) {
@@ -239,17 +250,20 @@ PTO_FUNCTION void multiply_row(R (&acc)[1][NC], const X* row, int depth, const U
           for (int s = 0; s < RUN; ++s) sums[j + s] = multiply_add(x, R(from_memory(run[s])), sums[j + s]);
         }
       }
+      from += step;
     }
   } else {
+    PTO_UNROLL_BY(AHEAD)
     for (int k = Spread::share(); k < depth; k += Spread::SHARES) {
       const R x = R(row[k]);
       PTO_UNROLL
       for (int j = 0; j < NC; ++j) {
         const int column = Spread::column(j);
         if (column < columns) {
-          sums[j] = multiply_add(x, R(from_memory(b[k * row_stride + column * column_stride])), sums[j]);
+          sums[j] = multiply_add(x, R(from_memory(from[column * column_stride])), sums[j]);
         }
       }
+      from += step;
     }
   }
   Spread::template reduce_shares<Sum<R>>(sums);
