@@ -129,6 +129,8 @@ def _put(module: Module) -> None:
         [lane_mask(f, low_bits(f, f.select(kind, count, 0), SIDE), SIDE) for count in counts]
         for kind in (f.const(1, "i1"), adds.differs(0), y.differs(0))
     )
+    # A load from null is slow even where no lane is read: the processor finds the fault and then ignores it.
+    y = f.select(y.differs(0), y, x)
     with f.loop(0, rows, 1, [x, y, c]) as loop:
         of_x, of_y, at = loop.carried
         for j, mask in enumerate(inside):
