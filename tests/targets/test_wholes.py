@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -236,3 +237,22 @@ def test_what_follows_a_product_is_divided_too(rows: int, depth: int, columns: i
     spec = pto.spec((None, None), pl.f32)
     programs = ordered({"attended": (attended, (spec,) * 3)}, tmp_path)
     check_interpreted(programs, attended, "attended", {"x": x, "w": w}, {"y": np.zeros_like(wanted)}, close)
+
+
+@pto.jit
+def linear(x, w, b, r, y):
+    """A bias and a residual that are converted on the way."""
+    y[...] = pl.relu(x @ w + b.to(pl.f32)) + r.to(pl.f32) * 2.0
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_a_bias_of_16_bits_belongs_to_the_kernel_of_the_product(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    x, w, b, r = (rng.standard_normal(s).astype(dtype) for s in ((20, 40), (40, 150), (150,), (20, 150)))
+    wanted = np.zeros((20, 150), dtype)
+    linear(x, w, b, r, wanted)
+    got = emulated(linear, x, w, b, r, np.zeros_like(wanted), orders=(0,))[1][4]
+    np.testing.assert_allclose(got.astype(np.float32), wanted.astype(np.float32), rtol=1e-2, atol=1e-2)
+    text = linear.compile(x, w, b, r, wanted, target="cuda").ir("kernels")
+    assert text.count("Function Type: InCore") == 1

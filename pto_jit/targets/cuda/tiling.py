@@ -58,6 +58,7 @@ class _Tiler:
     def __init__(self, func: Func, depth: int | None) -> None:
         self.depth = depth
         self.tile = (TILE, TILE)  # of the product that is rewritten
+        self.aside: set[str] = set()  # tiles that are computed for each of its tiles, and of loads alone
         self.slice = TILE  # of its contraction
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.views = views_of(func.body)
@@ -192,7 +193,14 @@ class _Tiler:
         assert isinstance(kind, TileType)
         form = self._form(left, right, result, tail)
         self.tile, self.slice = (form.rows, form.columns), form.depth
-        made = [result, *(s.results[0] for s in tail if s.results)]
+        self.aside = {s.results[0].name for s in tail if any(s is o for o in out)}
+        wanted: set[str] = set()
+        for k in reversed(range(len(tail))):
+            if tail[k].results and tail[k].results[0].name in self.aside - wanted:
+                del tail[k]
+            else:
+                wanted |= {v.name for v in uses(tail[k])}
+        made = [result, *(s.results[0] for s in tail if s.results and s.results[0].name not in self.aside)]
         later = {n for block in (tuple(rest), *after) for n in block_uses(block)}
         kept = [v for v in made if v.name in later]
         memories: list[tuple[Var, Var]] = []
@@ -237,6 +245,7 @@ class _Tiler:
     ) -> tuple[list[Op], list[Stmt]]:
         """The statements after a product that can run on its tiles; host arithmetic moves before the nest."""
         members = {result.name}
+        aside: set[str] = set()  # what is computed of loads alone, as in `product + bias.to(pl.f32)`
         tail: list[Op] = []
         stored = False
         generated: set[str] = set()
@@ -264,10 +273,14 @@ class _Tiler:
             ):  # type: ignore
                 views.add(s.results[0].name)
                 tail.append(s)
+            elif self._stands_aside(s, set(operands), aside, loads, stored):
+                aside.add(s.results[0].name)
+                tail.append(s)
+                out.append(s)
             elif (
                 is_elementwise(s)
                 and set(operands) & members
-                and set(operands) <= members | set(loads) | generated | views
+                and set(operands) <= members | set(loads) | generated | views | aside
             ):
                 if s.results[0].name in members or not _covers(result, s.results[0]):
                     return tail, rest[k:]
@@ -279,6 +292,18 @@ class _Tiler:
             else:
                 return tail, rest[k:]
         return tail, []
+
+    def _stands_aside(
+        self, op: Op, operands: set[str], aside: set[str], loads: dict[str, Op], stored: bool
+    ) -> bool:
+        """Whether an operation computes a tile of what is loaded, or makes a row of such a vector."""
+        shape = op.results[0].type.shape if op.results else ()  # type: ignore[union-attr]
+        if stored or not operands or not operands <= set(loads) | aside or all(n == 1 for n in shape):
+            return False
+        if op.op == "reshape":
+            return operands <= aside and unit_reshape(op) is not None and len(shape) == 2 and shape[0] == 1
+        same = {len(a.type.shape) for a in op.args if isinstance(a.type, TileType)}
+        return is_elementwise(op) and len(shape) in (1, 2) and same == {len(shape)}
 
     def _nest(
         self, dot: Op, left: Op, right: Op, tail: Iterable[Op], loads: dict[str, Op],
@@ -371,6 +396,9 @@ class _Tiler:
         self, op: Op, at: tuple[Var, Var], names: dict[str, Var], loads: dict[str, Op], body: list[Stmt]
     ) -> None:
         """An operation of the epilogue on one tile."""
+        if op.op == "reshape" and op.args[0].name in self.aside:  # type: ignore[union-attr]  # a row already
+            names[op.results[0].name] = names[op.args[0].name]  # type: ignore[union-attr]
+            return
         if op.op == "reshape":
             source = loads[op.args[0].name]  # type: ignore[union-attr]
             shape = op.results[0].type.shape  # type: ignore[union-attr]
@@ -398,7 +426,9 @@ class _Tiler:
             result = Var(op.results[0].name, TileType(op.results[0].type.dtype, new))  # type: ignore[union-attr]
         else:
             result = self._tile_of(op.results[0])
-        names[result.name] = result
+            if op.results[0].name in self.aside:  # which is a tile of other extents before the loops
+                result = self.fresh(f"{result.name}.part", result.type)  # type: ignore[arg-type]
+        names[op.results[0].name] = result
         body.append(replace(op, results=(result,), args=tuple(args)))
 
     def _loaded(
@@ -426,7 +456,8 @@ class _Tiler:
 
     def _tile_of(self, var: Var) -> Var:
         assert isinstance(var.type, TileType)
-        shape = tuple(1 if n == 1 else side for n, side in zip(var.type.shape, self.tile, strict=True))
+        whole = var.type.shape if var.type.rank == 2 else (1, *var.type.shape)
+        shape = tuple(1 if n == 1 else side for n, side in zip(whole, self.tile, strict=True))
         return Var(var.name, TileType(var.type.dtype, shape))
 
     def _sum(self, a: Operand, b: Var, body: list[Stmt], loc: Loc) -> Operand:
