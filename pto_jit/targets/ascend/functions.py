@@ -114,6 +114,9 @@ class Trace:
             raise AttributeError(name)
         return lambda *args: self._node(name, kind, *args)
 
+    def ratio(self, x: Node, y: Node) -> Node:
+        return self._node("div", "f", x, y)
+
     def select(self, mask: Node, x: Node, y: Node) -> Node:
         return x if x is y else self._node("select", x.kind, mask, x, y)
 

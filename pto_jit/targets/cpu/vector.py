@@ -128,6 +128,8 @@ class VectorEmitter:
     def div(self, x: Value, y: Value) -> Value:
         return self.builder.fdiv(x, y)
 
+    ratio = div
+
     def fma(self, x: Value, y: Value, z: Value) -> Value:
         return call_intrinsic(self.builder, "fma", self._float, x, y, z)
 

@@ -40,9 +40,9 @@ from pto_jit.targets.source.text import SourceText
 
 NEGATIVE = "a negative offset: {0} along axis {1}"
 DIMENSIONS = ("x", "y", "z")
-_EXACT = {"exp": "pto::exponential"}
-_FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}
-"""What takes the place of a recipe of the vector math, for f32: what the hardware helps with."""
+_EXACT = {"exp": "pto::exponential"}, "pto::ratio({}, {})"
+_FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}, "pto::fast_ratio({}, {})"
+"""What takes the place of a recipe of the vector math, and of its ratios, for f32: what the hardware helps with."""
 GROUP = 16
 """Rows of the grid that blocks with operands in common take together: as high as wide where a device holds some 130
 blocks with tiles of 128 x 256."""
@@ -67,7 +67,7 @@ class FunctionWriter:
         self.elements = elements
         self.text = SourceText()
         self.names = Identifiers(RESERVED | _MACROS)
-        self.recipes = RecipeFunctions("PTO_FUNCTION", _FAST if fastmath else _EXACT)
+        self.recipes = RecipeFunctions("PTO_FUNCTION", *(_FAST if fastmath else _EXACT))
         self.expressions = Expressions(self.recipes)
         self.sites: list[Site] = []
         self.headers: set[str] = set()  # what the kernel includes besides

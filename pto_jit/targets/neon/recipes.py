@@ -116,6 +116,8 @@ class NeonEmitter:
     def div(self, x: str, y: str) -> str:
         return self._value(f"vdivq_f{self.width}", x, y)
 
+    ratio = div
+
     def fma(self, x: str, y: str, z: str) -> str:
         return self._value(f"vfmaq_f{self.width}", z, x, y)
 

@@ -62,12 +62,13 @@ class RecipeFunctions:
     """The functions of one source file, in an order in which each is defined before its callers.
 
     `head` starts a definition, such as `static inline` or `__device__ inline`; instead: functions that exist already
-    and serve for recipes on f32.
+    and serve for recipes on f32; ratio: `Emitter.ratio` of f32.
     """
 
-    def __init__(self, head: str, instead: Mapping[str, str] | None = None) -> None:
+    def __init__(self, head: str, instead: Mapping[str, str] | None = None, ratio: str = "{} / {}") -> None:
         self.head = head
         self.instead = instead or {}
+        self.ratio = ratio
         self.texts: dict[str, list[str]] = {}
 
     def call(self, name: str, dtype: FloatName, arguments: Sequence[str]) -> str:
@@ -80,12 +81,13 @@ class RecipeFunctions:
     def function(self, name: str, body: Callable[..., Any], dtype: FloatName, arity: int) -> str:
         full = f"{name}_{dtype}"
         if full not in self.texts:
-            add_function(self.texts, (type(self), self.head, full), lambda: self._alone(full, body, dtype, arity))
+            key = type(self), f"{self.head} {self.ratio}", full
+            add_function(self.texts, key, lambda: self._alone(full, body, dtype, arity))
         return full
 
     def _alone(self, full: str, body: Callable[..., Any], dtype: FloatName, arity: int) -> dict[str, list[str]]:
         """The function in a file of its own."""
-        file = RecipeFunctions(self.head, self.instead)
+        file = RecipeFunctions(self.head, self.instead, self.ratio)
         emitter = CEmitter(file, dtype)
         names = ["x", "y", "z", "w"][:arity]
         result = body(emitter, *names)
@@ -141,6 +143,9 @@ class CEmitter:
 
     def div(self, x: Value, y: Value) -> Value:
         return self._value(f"{x} / {y}")
+
+    def ratio(self, x: Value, y: Value) -> Value:
+        return self._value(self.functions.ratio.format(x, y) if self.dtype == "f32" else f"{x} / {y}")
 
     def fma(self, x: Value, y: Value, z: Value) -> Value:
         return self._value(f"pto::fma({x}, {y}, {z})")

@@ -52,7 +52,7 @@ def gelu(b: Emitter, x: Value) -> Value:
     above = _last_term_apart(b, t, MILLS_NUMERATOR[b.dtype])
     below = _last_term_apart(b, t, MILLS_DENOMINATOR[b.dtype])
     divisor = b.fma(b.fma(t, b.const(slope), b.const(offset)), below, above)
-    tail = b.div(b.mul(b.mul(b.fma(near, growth, near), below), power_of_two(b, i)), divisor)
+    tail = b.ratio(b.mul(b.mul(b.fma(near, growth, near), below), power_of_two(b, i)), divisor)
 
     left = b.le(x, b.const(0.0))  # zero too, which keeps its sign there
     result = b.select(left, tail, b.fma(tail, b.const(-unscale), x))

@@ -56,7 +56,7 @@ def tanh(b: Emitter, x: Value) -> Value:
     tail = b.mul(b.mul(r, r), estrin(b, r, EXPM1_TAIL[b.dtype]))
     scale = power_of_two(b, i)
     t = b.fma(scale, tail, b.fma(scale, r, b.sub(scale, b.const(1.0))))
-    return b.copysign(b.div(t, b.add(t, b.const(2.0))), x)
+    return b.copysign(b.ratio(t, b.add(t, b.const(2.0))), x)
 
 
 def _times_logistic(b: Emitter, factor: Value, tail: Value, t: Value) -> Value:
@@ -64,7 +64,7 @@ def _times_logistic(b: Emitter, factor: Value, tail: Value, t: Value) -> Value:
     zero, one = b.const(0.0), b.const(1.0)
     unscale = b.const(2.0 ** -TAIL_SCALE[b.dtype])
     negative = b.lt(t, zero)
-    quotient = b.div(b.select(negative, b.mul(factor, tail), factor), b.fma(tail, unscale, one))
+    quotient = b.ratio(b.select(negative, b.mul(factor, tail), factor), b.fma(tail, unscale, one))
     return b.mul(quotient, b.select(negative, unscale, one))
 
 

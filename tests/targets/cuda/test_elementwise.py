@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -59,6 +61,54 @@ def test_exponentials_of_the_hardware_where_fastmath_asks_for_them() -> None:
     files = fast_exponentials.compile(x[None], out, target="cuda").sources
     text = next(t for name, t in files.items() if name.endswith(".cu"))
     assert "pto::fast_exp(" in text and "exp_f32" not in text
+
+
+def apply_ratios(x: pl.Tensor, out: pl.Tensor):
+    rows, cols = x.shape
+    for r in pl.range(rows, parallel=True):
+        t = pl.load(x, [r, 0], [1, cols])
+        results = [pl.sigmoid(t), pl.silu(t), pl.gelu(t, approximate="tanh"), pl.gelu(t), pl.tanh(t)]
+        for k, y in enumerate(results):
+            pl.store(y, [k * rows + r, 0], out)
+
+
+def exact_ratios(x: np.ndarray) -> list[np.ndarray]:
+    """What `apply_ratios` computes, in f64."""
+    with np.errstate(all="ignore"):
+        root, upwards = np.sqrt(2 / np.pi), np.exp(-np.abs(x))
+        sigmoid = np.where(x < 0, upwards / (1 + upwards), 1 / (1 + upwards))
+        near = np.clip(x, -40, 40)
+        inner = np.exp(-2 * root * np.abs(near + 0.044715 * near**3))
+        gelu_tanh = np.where(x > 40, x, near * np.where(near < 0, inner / (1 + inner), 1 / (1 + inner)))
+        gelu = np.array([-0.0 if v == -np.inf else v * 0.5 * math.erfc(-v * math.sqrt(0.5)) for v in x.tolist()])
+        return [sigmoid, np.where(x == -np.inf, -0.0, x * sigmoid), gelu_tanh, gelu, np.tanh(x)]
+
+
+@pytest.mark.parametrize("fastmath", [False, True])
+def test_ratios_by_the_reciprocal_of_the_hardware_keep_their_bounds(fastmath: bool) -> None:
+    """All exponents, both signs, infinities and NaN, where the functions vary, and around the first subnormal results;
+    the emulated reciprocal is wrong by a unit as often as not."""
+    count = 2**14
+    bits = np.arange(count, dtype=np.uint64) * (2**32 // count) + RNG.integers(0, 2**32 // count, count, dtype=np.uint64)
+    ranges = [RNG.uniform(-limit, limit, count // 4) for limit in (0.5, 3, 12, 120)]
+    near = [np.float32(v) + np.arange(-99, 100) * np.spacing(np.float32(v)) for v in (-103.97, -108.6, -10.75, -14.17)]
+    rest = np.resize(SPECIAL + [3.4028235e38, -3.4028235e38, 1e-40, -1e-45], 4096 - 796 % 4096)
+    parts = (bits.astype(np.uint32).view(np.float32), *ranges, *near, rest)
+    x = np.concatenate([np.asarray(part, np.float32) for part in parts]).reshape(-1, 4096)
+    fn = pto.jit(apply_ratios, fastmath=fastmath)
+    _, (_, out) = emulated(fn, x, np.zeros((5 * len(x), 4096), np.float32), orders=(0,))
+    (text,) = (t for name, t in fn.compile(x, out, target="cuda").sources.items() if name.endswith(".cu"))
+    assert text.count("= pto::fast_ratio(" if fastmath else "= pto::ratio(") == 5 and " / " not in text
+    for got, exact in zip(out.reshape(5, -1), exact_ratios(x.ravel().astype(np.float64)), strict=True):
+        with np.errstate(over="ignore"):
+            nearest = exact.astype(np.float32)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(exact))
+        np.testing.assert_array_equal(got[np.isinf(nearest)], nearest[np.isinf(nearest)])
+        np.testing.assert_array_equal(np.signbit(got[exact == 0]), np.signbit(exact[exact == 0]))
+        finite = np.isfinite(nearest)
+        got, exact = got[finite].astype(np.float64), exact[finite]
+        units = np.exp2(np.maximum(np.frexp(exact)[1], -125) - 24.0)
+        assert (np.abs(got - exact) / units).max() <= (6 if fastmath else 4)
 
 
 def apply_binary(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
