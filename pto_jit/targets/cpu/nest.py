@@ -107,6 +107,8 @@ class NestWriter:
         self.inner = nest.rank - 1
         self.buffers = {b: scratch(row_bytes(code, inputs, b.dtype)) for b in nest.buffers}
         self.apart: dict[Any, int] = {}  # elements from one to the next, where vectors are shuffled for that
+        self.added = {(Kept(step.name), step.axes) for stage in nest.stages for step in stage
+                      if isinstance(step, Accumulate)}  # fmt: skip
         packed: list[tuple[Place, Places, DType]] = []
         for place, axes, dtype in self._places():
             if not self._strided(place, axes, dtype):
@@ -184,6 +186,10 @@ class NestWriter:
         worth = code.all_of([*room, code.any_of(beside)])
         return code.pick(worth, min(TOGETHER, rows) if isinstance(rows, int) else TOGETHER, 1)
 
+    def _has_content(self, key: tuple[Place, Places]) -> bool:
+        """Whether a row is read before it is written: operands, and results that are added to."""
+        return isinstance(key[0], Memory) or key in self.added
+
     def _pack(self, place: Place, axes: Places, dtype: DType, scratch: Callable[[Index], Value]) -> Pack:
         """Scratch memory for the packed rows of a place."""
         outer = self.inner - 1
@@ -212,7 +218,7 @@ class NestWriter:
         self._begin(self._indices(first), first)
         for key, pack in self.packs.items():
             pack.base = self.rows[key]
-            if isinstance(key[0], Memory):
+            if self._has_content(key):
                 pack.fill(code, self.width, rows, self.count)
         columns = self.count
 
@@ -270,7 +276,7 @@ class NestWriter:
 
     def _adds(self) -> bool:
         """Whether all rows add to results."""
-        return any(isinstance(step, Accumulate) for stage in self.nest.stages for step in stage)
+        return bool(self.added)
 
     def _runs(self, begin: Index, end: Index) -> None:
         """The rows from begin to end, in runs of those that differ in their last index only."""
@@ -321,7 +327,7 @@ class NestWriter:
         for key, pack in self.packs.items():
             pack.base = self.rows[key]
             self.rows[key] = pack.memory
-            if isinstance(key[0], Memory):
+            if self._has_content(key):
                 pack.fill(self.code, self.width, 1, self.count)
         self._row()
         for key, pack in self.packs.items():

@@ -4,6 +4,9 @@ along the first axis."""
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -140,6 +143,45 @@ def test_arrays_of_three_axes_in_other_orders(axes: tuple[int, ...]) -> None:
             target = np.empty_like(out) if out is x else np.empty_like(out).transpose(back)
             planes(source, target)
             np.testing.assert_allclose(target, np.exp(x), rtol=1e-6)
+
+
+def _reductions(axis: int | tuple[int, ...]) -> tuple[Any, Any]:
+    @pto.jit
+    def alone(x, y):
+        pl.store(pl.sum(x[...], axis=axis), y)
+
+    @pto.jit
+    def several(x, y, least, most, products, means):
+        t = x[...]
+        pl.store(pl.sum(t, axis=axis), y)
+        pl.store(pl.min(t, axis=axis), least)
+        pl.store(pl.max(t + 1, axis=axis), most)
+        pl.store(pl.prod(t, axis=axis), products)
+        pl.store(pl.mean(t, axis=axis), means)
+
+    return alone, several
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, (0, 1), (1, 2), (0, 2), (1, 3)])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_reductions_of_arrays_in_every_order_of_axes(rank: int, axis: int | tuple[int, ...]) -> None:
+    if max(np.atleast_1d(axis)) >= rank:
+        return
+    alone, several = _reductions(axis)
+    for shape in [(3, 5, 4, 2), (5, 18, 35, 3), (2, 17, 40, 20)]:
+        x = np.random.default_rng(rank).choice([-2, -1, -0.5, 0.5, 1, 2], shape[:rank])
+        expected = [f(x, axis=axis) for f in (np.sum, np.min, np.max, np.prod, np.mean)]
+        expected[2] += 1
+        for order in itertools.permutations(range(rank)):
+            given = np.transpose(x.transpose(order).copy(), np.argsort(order))
+            for like in ("C", "F"):
+                y = np.full(expected[0].shape, np.nan, order=like)
+                alone(given, y)
+                np.testing.assert_array_equal(y, expected[0])
+                out = [np.full(e.shape, np.nan, order=like) for e in expected]
+                several(given, *out)
+                for o, e in zip(out, expected, strict=True):
+                    np.testing.assert_allclose(o, e, rtol=1e-12)
 
 
 def test_an_array_is_changed_in_place_and_through_its_own_transpose() -> None:
