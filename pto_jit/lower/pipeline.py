@@ -10,7 +10,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.divide import PARTS, Parts, divide_scopes
+from pto_jit.lower.divide import PARTS, divide_scopes
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.independent import find_independent
@@ -21,7 +21,6 @@ from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
-from pto_jit.lower.reuse import reuse_loads
 from pto_jit.lower.simplify import simplify
 from pto_jit.lower.views import move_views
 
@@ -64,15 +63,11 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 
 _CPU = ("independent", "scheduled")
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
-_ONPARTS: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
+_ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
     "reduced": ("reduced", partial(split_reductions, device=True)),
     # their kernels are made of single operations
     "fused": ("expanded", _plain(lambda module: move_views(expand_maps(module)))),
 }
-
-
-def _divided(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
-    return divide_scopes(reuse_loads(module), decisions, parts=parts)
 
 
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
@@ -84,7 +79,7 @@ def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     own = _ELSEWHERE
     if target in PARTS:
         # scopes are what they will be, and not functions yet
-        own = _ONPARTS | {"hoisted": ("divided", partial(_divided, parts=PARTS[target]))}
+        own = _ON_DEVICES | {"hoisted": ("divided", partial(divide_scopes, parts=PARTS[target]))}
     return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
 
 

@@ -40,10 +40,11 @@ from pto_jit.slotted import replace
 
 def reuse_loads(module: Module) -> Module:
     """Replace loads by earlier ones of the same block, where nothing is written in between."""
-    return map_funcs(module, _func)
+    return map_funcs(module, with_fewer_loads)
 
 
-def _func(func: Func) -> Func:
+def with_fewer_loads(func: Func) -> Func:
+    """The same for one function."""
     loads = [s for s in statements(func.body) if type(s) is Op and s.op == "load"]
     if len({(s.args, s.attrs) for s in loads}) == len(loads):
         return func

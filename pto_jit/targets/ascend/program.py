@@ -12,6 +12,7 @@ from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.called import called
 from pto_jit.lower.divide import PARTS, divided
+from pto_jit.lower.reuse import with_fewer_loads
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
@@ -145,6 +146,18 @@ def _can_be_written(func: Func, dims: dict[str, tuple[str, int]]) -> bool:
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
     func = without_jumps(func)
+    fewer = with_fewer_loads(func)
+    if fewer is func:
+        return _as_it_is(func, dims)
+    try:  # what is loaded again need not stay on chip in between
+        once = _as_it_is(fewer, dims)
+    except TargetError:
+        return _as_it_is(func, dims)
+    again = _as_it_is(func, dims) if once.limits else once
+    return once if once.limits == again.limits else again
+
+
+def _as_it_is(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     try:
         return _kernel(func, dims)
     except TargetError as error:

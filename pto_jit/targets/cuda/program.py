@@ -15,6 +15,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.lower.called import called
 from pto_jit.lower.divide import PARTS, divided
+from pto_jit.lower.reuse import with_fewer_loads
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
@@ -74,7 +75,7 @@ def compile_module(
 
     Raises TargetError for what this target does not do.
     """
-    whole = flatten(module) if debug else without_assertions(flatten(module))
+    whole = with_fewer_loads(flatten(module) if debug else without_assertions(flatten(module)))
     tiled = divided(tile_products(merge_leading_axes(with_extents(whole))), PARTS["cuda"])  # what follows products
     flat = share_elements(tiled, module)
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
