@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Collection, Container
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
@@ -17,6 +18,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import with_makers
 from pto_jit.targets.cuda.shapes import shape_of
+from pto_jit.targets.cuda.slices import views_of
 from pto_jit.targets.cuda.valid import ValidExtents
 
 _INDEX = ScalarType(i64)
@@ -48,12 +50,13 @@ class TilesBetween(ABC):
         self.asked = tuple(s for s in statements(func.body) if isinstance(s, Op) and s.op == "dim")
         self.pending: dict[str, Op] = {}
         self.spilled: dict[str, _Kept] = {}
-        self.memories: set[str] = set()  # tensors for tiles, which nothing else is in
         self.path: tuple[int, ...] = ()
         self.paths: dict[str, tuple[int, ...]] = {}
         made = Counter(v.name for s in statements(func.body) for v in defs(s) if isinstance(v.type, TileType))
         self.changing = {name for name, count in made.items() if count > 1}
         self.shapes: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles at this level
+        self.roots = views_of(func.body)
+        self.created = {s.results[0].name for s in statements(func.body) if isinstance(s, Op) and s.op == "alloc"}
 
     @abstractmethod
     def _launch(self, body: Block, name: str, out: list[Stmt]) -> None:
@@ -148,6 +151,22 @@ class TilesBetween(ABC):
         out.append(Op("view", (part,), (memory, *zeros, *counts), (("drop", ()),), (), loc))
         return [*out, _load(var, part, extents, loc)]
 
+    def _settle_changed(self, written: Collection[str], later: Container[str], out: list[Stmt]) -> None:
+        """Settle the loads that are read later from tensors that a kernel which writes others may change."""
+        roots = {self._root(name) for name in written}
+        for name, op in list(self.pending.items()):
+            if roots and op.op == "load" and name in later and isinstance(op.args[0], Var):
+                source = self._root(op.args[0].name)
+                # A tensor that the program makes shares memory with no other one.
+                if source in roots or (source not in self.created and not roots <= self.created):
+                    self._settle(op, out)
+
+    def _root(self, tensor: str) -> str:
+        """What a tensor is a view of."""
+        while tensor in self.roots:
+            tensor = self.roots[tensor]
+        return tensor
+
     def _settle(self, op: Op, out: list[Stmt]) -> None:
         """Put a tile that can be made again into memory of its own: what it was loaded from may be overwritten."""
         var = op.results[0]
@@ -160,8 +179,8 @@ class TilesBetween(ABC):
         assert isinstance(var.type, TileType)
         shape = tuple(int(e.value) if isinstance(e, Const) else None for e in extents)
         memory = Var(self._fresh(f"{var.name}.memory"), TensorType(var.type.dtype, shape, "c"))
-        self.memories.add(memory.name)
         out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), loc))
+        self.created.add(memory.name)
         return memory
 
     def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:

@@ -42,7 +42,6 @@ from pto_jit.ir.nodes import (
     If,
     Module,
     Op,
-    Operand,
     Return,
     Scope,
     Stmt,
@@ -57,7 +56,6 @@ from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of, folds_inside
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import is_parallel, jump_out_of, read_tensor, touches_tiles, writes, written_tensor
-from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.source.identifiers import RESERVED, identifier
 from pto_jit.targets.source.library_names import is_taken
 
@@ -108,7 +106,6 @@ class _Outliner(TilesBetween):
         super().__init__(func)
         self.bounds = bounds
         self.shared = shared
-        self.apart = apart_in(func)
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
         self.places = 0
@@ -185,20 +182,20 @@ class _Outliner(TilesBetween):
                 self._kernel((self._one_thread(stmt),), name, (*after, rest), out)
             case For():
                 self._no_elements(stmt, incore)
-                self._enter(stmt, out)
+                self._enter(stmt, (*after, rest, stmt.body), out)
                 body = self.block(stmt.body, incore=incore, name=name, after=(*after, rest, stmt.body))
                 self.path = self.path[:-1]
                 out.append(replace(stmt, body=tuple(body), kind="sequential"))
             case While():
                 self._no_elements(stmt, incore)
                 later = (*after, rest, stmt.before, stmt.body)
-                self._enter(stmt, out)
+                self._enter(stmt, later, out)
                 before = self.block(stmt.before, incore=incore, name=name, after=later)
                 body = self.block(stmt.body, incore=incore, name=name, after=later)
                 self.path = self.path[:-1]
                 out.append(replace(stmt, before=tuple(before), body=tuple(body)))
             case If():
-                self._enter(stmt, out)
+                self._enter(stmt, (*after, rest), out)
                 then = self.block(stmt.then, incore=incore, name=name, after=(*after, rest))
                 self.path = (*self.path[:-1], self._place())
                 orelse = self.block(stmt.orelse, incore=incore, name=name, after=(*after, rest))
@@ -209,11 +206,13 @@ class _Outliner(TilesBetween):
             case _:
                 out.append(stmt)
 
-    def _enter(self, stmt: Stmt, out: list[Stmt]) -> None:
-        """Go on inside a loop or branch of the host: tiles that it changes are in memory from here on."""
+    def _enter(self, stmt: Stmt, later: tuple[Block, ...], out: list[Stmt]) -> None:
+        """Go on inside a loop or branch of the host: tiles that it changes are in memory from here on, and those that
+        are loaded from what it may write and read `later`."""
         inside = {d.name for block in blocks(stmt) for s in statements(block) for d in defs(s)}
         for name in sorted(inside & self.changing & set(self.pending)):
             self._settle(self.pending[name], out)
+        self._settle_changed(_written((stmt,)), _used(later), out)
         self.path = (*self.path, self._place())
 
     def _place(self) -> int:
@@ -278,17 +277,9 @@ class _Outliner(TilesBetween):
                 body = self._return(var, body, out, answers)
             if isinstance(var.type, TileType):
                 body = self._spill(var, body, out)
-        written = [s.args[_destination(s)] for s in statements(body) if isinstance(s, Op) and writes(s)]
-        for pending, op in list(self.pending.items()):
-            if op.op == "load" and pending in later and not all(self._is_apart(op.args[0], t) for t in written):
-                self._settle(op, out)
+        self._settle_changed(_written(body), later, out)
         self._launch(body, name, out)
         out += answers
-
-    def _is_apart(self, read: Operand, written: Operand) -> bool:
-        """Whether two tensors cannot share memory."""
-        own = {t.name for t in (read, written) if isinstance(t, Var)} & self.memories
-        return self.apart(read, written) if not own else read != written
 
     def _launch(self, body: Block, name: str, out: list[Stmt]) -> None:
         """A new kernel, and its call."""
@@ -334,6 +325,11 @@ def _is_plain_loop(stmt: Stmt) -> bool:
 def _keeps_result(stmt: Stmt, run: Sequence[Stmt]) -> bool:
     """Whether a statement writes a number that the statements before it have made."""
     return isinstance(stmt, Op) and stmt.op == "setelem" and bool({v.name for v in uses(stmt)} & block_defs(tuple(run)))
+
+
+def _written(body: Block) -> set[str]:
+    """The names of the tensors that statements write."""
+    return {s.args[_destination(s)].name for s in statements(body) if isinstance(s, Op) and writes(s)}  # type: ignore
 
 
 def _destination(op: Stmt) -> int:

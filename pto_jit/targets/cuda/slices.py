@@ -20,10 +20,10 @@ After::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pto_jit.dtypes import DType, i64
-from pto_jit.ir.nodes import Block, Const, For, Op, Stmt, Var
+from pto_jit.ir.nodes import Attr, Block, Const, For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, statements, use_counts
 from pto_jit.slotted import replace
@@ -51,6 +51,90 @@ def views_of(body: Block) -> dict[str, str]:
 def reads_of(body: Block) -> Counter[str]:
     """How often each name is read."""
     return use_counts(body)
+
+
+class Slices:
+    """Kernels whose loops take their products in slices.
+
+    views, reads, dims: of the function, what each view is a view of, how often each name is read, and which numbers are
+    extents of tensors; fresh: names a new variable.
+    """
+
+    def __init__(
+        self, views: dict[str, str], reads: Counter[str], dims: Mapping[str, tuple[Operand, Attr]],
+        fresh: Callable[..., Var],
+    ) -> None:  # fmt: skip
+        self.views, self.reads, self.dims, self.fresh = views, reads, dims, fresh
+
+    def block(self, block: Block) -> Block:
+        """Loops that do nothing but accumulate a product take thinner tiles; large operands are read in slices."""
+        out: list[Stmt] = []
+        for stmt in in_slices(block, self.views, self.reads, self.fresh):
+            if isinstance(stmt, For):
+                thin = self._thinner(stmt)
+                out += thin if thin is not None else (replace(stmt, body=self.block(stmt.body)),)
+            elif isinstance(stmt, If):
+                out.append(replace(stmt, then=self.block(stmt.then), orelse=self.block(stmt.orelse)))
+            else:
+                out.append(stmt)
+        return tuple(out)
+
+    def _thinner(self, loop: For) -> list[Stmt] | None:
+        dots = [s for s in loop.body if isinstance(s, Op) and s.op == "dot"]
+        loads = {s.results[0].name: s for s in loop.body if isinstance(s, Op) and s.op == "load" and not s.attr("pad")}
+        if loop.kind != "sequential" or len(loop.body) != 3 or len(dots) != 1 or len(loads) != 2:
+            return None
+        dot = dots[0]
+        if len(dot.args) != 3 or dot.results[0] != dot.args[2] or not isinstance(loop.step, Const):
+            return None
+        left, right = (loads.get(a.name) if isinstance(a, Var) else None for a in dot.args[:2])
+        if left is None or right is None or left.results[0].type.rank != 2 or right.results[0].type.rank != 2:  # type: ignore
+            return None
+        whole = loop.step.value
+        thin = slice_of(left.results[0].type.dtype)  # type: ignore[union-attr]
+        at = (left.args[2], right.args[1])
+        extents = (left.args[4], right.args[3])
+        others = (*left.args[1:2], *right.args[2:3])
+        if at != (loop.var, loop.var) or any(e != Const(whole, _INDEX) for e in extents) or loop.var in others:
+            return None
+        if whole <= thin or int(whole) % thin:
+            return None
+        size = Const(thin, _INDEX)
+        body: list[Stmt] = []
+        for s in loop.body:
+            if s is left:
+                var = _resized(left.results[0], (None, thin))
+                body.append(replace(left, results=(var,), args=(*left.args[:4], size)))
+            elif s is right:
+                var = _resized(right.results[0], (thin, None))
+                body.append(replace(right, results=(var,), args=(*right.args[:3], size, right.args[4])))
+            else:
+                body.append(replace(dot, args=(_resized(dot.args[0], (None, thin)), _resized(dot.args[1], (thin, None)),
+                                               dot.args[2])))  # type: ignore[arg-type] # fmt: skip
+        before, stop = self._rounded_stop(loop, left)
+        return [*before, replace(loop, stop=stop, step=size, body=tuple(body))]
+
+    def _rounded_stop(self, loop: For, left: Op) -> tuple[list[Stmt], Operand]:
+        """Where the thin loop ends: the last thick tile may go on past the loop's end, unless the tensor ends there."""
+        stop, start = loop.stop, loop.start
+        if isinstance(stop, Var) and self.dims.get(stop.name) == (left.args[0], 1):
+            return [], stop
+        if isinstance(stop, Const) and isinstance(start, Const) and isinstance(loop.step, Const):
+            step = int(loop.step.value)
+            count = max(0, -(-(int(stop.value) - int(start.value)) // step))
+            return [], Const(int(start.value) + count * step, _INDEX)
+        out: list[Stmt] = []
+
+        def compute(op: str, *args: Operand) -> Var:
+            result = self.fresh(f"{loop.var.name}_{op}")
+            out.append(Op(op, (result,), args, (), (), loop.loc))
+            return result
+
+        assert isinstance(loop.step, Const)
+        extent = compute("sub", stop, start)
+        padded = compute("add", extent, Const(int(loop.step.value) - 1, _INDEX))
+        rounded = compute("mul", compute("floordiv", padded, loop.step), loop.step)
+        return out, compute("add", start, rounded)
 
 
 def in_slices(block: Block, views: dict[str, str], reads: Counter[str], fresh: Callable[..., Var]) -> Block:
@@ -147,3 +231,9 @@ def _root(tensor: object, views: dict[str, str]) -> str:
     while name in views:
         name = views[name]
     return name
+
+
+def _resized(var: Operand, shape: tuple[int | None, ...]) -> Var:
+    """A tile variable with some extents replaced."""
+    assert isinstance(var, Var) and isinstance(var.type, TileType)
+    return Var(var.name, TileType(var.type.dtype, tuple(n or m for n, m in zip(shape, var.type.shape, strict=True))))

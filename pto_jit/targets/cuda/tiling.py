@@ -35,11 +35,11 @@ from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, St
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, statements, uses
 from pto_jit.lower.axes import is_elementwise, unit_reshape
-from pto_jit.lower.names import unused
+from pto_jit.lower.names import BOOL, unused
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.forms import TILE, Form, form_of
+from pto_jit.targets.cuda.forms import TILE, Form, forms_of
 from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles, written_tensor
-from pto_jit.targets.cuda.slices import in_slices, reads_of, slice_of, views_of
+from pto_jit.targets.cuda.slices import Slices, reads_of, views_of
 
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)
@@ -62,9 +62,9 @@ class _Tiler:
         self.slice = TILE  # of its contraction
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.views = views_of(func.body)
-        self.reads = reads_of(func.body)
         self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
                      if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
+        self.slices = Slices(self.views, reads_of(func.body), self.dims, self.fresh)
 
     def fresh(self, wish: str, typ: ScalarType | TileType | TensorType = _INDEX) -> Var:
         return Var(unused(wish, self.taken, "."), typ)
@@ -79,7 +79,7 @@ class _Tiler:
         while rest:
             stmt = rest.pop(0)
             if isinstance(stmt, For) and stmt.kind in PARALLEL:
-                out.append(stmt if self.depth else replace(stmt, body=self.sliced(stmt.body)))
+                out.append(stmt if self.depth else replace(stmt, body=self.slices.block(stmt.body)))
             elif isinstance(stmt, (For, Scope)):
                 later = (*after, tuple(rest), *((stmt.body,) if isinstance(stmt, For) else ()))
                 out.append(replace(stmt, body=self.block(stmt.body, later)))
@@ -107,78 +107,6 @@ class _Tiler:
         shapes = [e for a in op.args for e in a.type.shape]  # type: ignore[union-attr]
         return any(e is None or e > TILE for e in shapes)
 
-    # -- slices ---------------------------------------------------------------------------------------------------
-
-    def sliced(self, block: Block) -> Block:
-        """Loops that do nothing but accumulate a product take thinner tiles; large operands are read in slices."""
-        out: list[Stmt] = []
-        for stmt in in_slices(block, self.views, self.reads, self.fresh) if not self.depth else block:
-            if isinstance(stmt, For):
-                thin = self._thinner(stmt)
-                out += thin if thin is not None else (replace(stmt, body=self.sliced(stmt.body)),)
-            elif isinstance(stmt, If):
-                out.append(replace(stmt, then=self.sliced(stmt.then), orelse=self.sliced(stmt.orelse)))
-            else:
-                out.append(stmt)
-        return tuple(out)
-
-    def _thinner(self, loop: For) -> list[Stmt] | None:
-        dots = [s for s in loop.body if isinstance(s, Op) and s.op == "dot"]
-        loads = {s.results[0].name: s for s in loop.body if isinstance(s, Op) and s.op == "load" and not s.attr("pad")}
-        if loop.kind != "sequential" or len(loop.body) != 3 or len(dots) != 1 or len(loads) != 2:
-            return None
-        dot = dots[0]
-        if len(dot.args) != 3 or dot.results[0] != dot.args[2] or not isinstance(loop.step, Const):
-            return None
-        left, right = (loads.get(a.name) if isinstance(a, Var) else None for a in dot.args[:2])
-        if left is None or right is None or left.results[0].type.rank != 2 or right.results[0].type.rank != 2:  # type: ignore
-            return None
-        whole = loop.step.value
-        thin = slice_of(left.results[0].type.dtype)  # type: ignore[union-attr]
-        at = (left.args[2], right.args[1])
-        extents = (left.args[4], right.args[3])
-        others = (*left.args[1:2], *right.args[2:3])
-        if at != (loop.var, loop.var) or any(e != Const(whole, _INDEX) for e in extents) or loop.var in others:
-            return None
-        if whole <= thin or int(whole) % thin:
-            return None
-        size = Const(thin, _INDEX)
-        body: list[Stmt] = []
-        for s in loop.body:
-            if s is left:
-                var = _resized(left.results[0], (None, thin))
-                body.append(replace(left, results=(var,), args=(*left.args[:4], size)))
-            elif s is right:
-                var = _resized(right.results[0], (thin, None))
-                body.append(replace(right, results=(var,), args=(*right.args[:3], size, right.args[4])))
-            else:
-                body.append(replace(dot, args=(_resized(dot.args[0], (None, thin)), _resized(dot.args[1], (thin, None)),
-                                               dot.args[2])))  # type: ignore[arg-type] # fmt: skip
-        before, stop = self._rounded_stop(loop, left)
-        return [*before, replace(loop, stop=stop, step=size, body=tuple(body))]
-
-    def _rounded_stop(self, loop: For, left: Op) -> tuple[list[Stmt], Operand]:
-        """Where the thin loop ends: the last thick tile may go on past the loop's end, unless the tensor ends there."""
-        stop, start = loop.stop, loop.start
-        if isinstance(stop, Var) and self.dims.get(stop.name) == (left.args[0], 1):
-            return [], stop
-        if isinstance(stop, Const) and isinstance(start, Const) and isinstance(loop.step, Const):
-            step = int(loop.step.value)
-            count = max(0, -(-(int(stop.value) - int(start.value)) // step))
-            return [], Const(int(start.value) + count * step, _INDEX)
-        out: list[Stmt] = []
-
-        def compute(op: str, *args: Operand) -> Var:
-            result = self.fresh(f"{loop.var.name}_{op}")
-            out.append(Op(op, (result,), args, (), (), loop.loc))
-            return result
-
-        assert isinstance(loop.step, Const)
-        extent = compute("sub", stop, start)
-        padded = compute("add", extent, Const(int(loop.step.value) - 1, _INDEX))
-        rounded = compute("mul", compute("floordiv", padded, loop.step), loop.step)
-        return out, compute("add", start, rounded)
-
     # -- products of whole tensors --------------------------------------------------------------------------------
 
     def _product(
@@ -191,8 +119,6 @@ class _Tiler:
         tail, rest = self._epilogue(result, rest, loads, out)
         kind = result.type
         assert isinstance(kind, TileType)
-        form = self._form(left, right, result, tail)
-        self.tile, self.slice = (form.rows, form.columns), form.depth
         self.aside = {s.results[0].name for s in tail if any(s is o for o in out)}
         wanted: set[str] = set()
         for k in reversed(range(len(tail))):
@@ -212,7 +138,16 @@ class _Tiler:
             memory = self.fresh(f"{var.name}.memory", TensorType(var.type.dtype, var.type.shape, "c"))
             out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), dot.loc))
             memories.append((var, memory))
-        out.append(self._nest(dot, left, right, tail, loads, memories, (rows, depth, columns)))
+        forms = self._forms(left, right, result, tail)
+        conditions = [self._condition(form, (rows, columns), dot.loc, out) for form in forms[:-1]]
+        nests: list[For] = []
+        for form in forms:
+            self.tile, self.slice = (form.rows, form.columns), form.depth
+            nests.append(self._nest(dot, left, right, tail, loads, memories, (rows, depth, columns)))
+        chosen: Stmt = nests.pop()
+        for condition, nest in zip(reversed(conditions), reversed(nests), strict=True):
+            chosen = If(condition, (nest,), (chosen,), loc=dot.loc)
+        out.append(chosen)
         for var, memory in memories:
             assert isinstance(var.type, TileType)
             extents = tuple(
@@ -223,14 +158,33 @@ class _Tiler:
             out.append(load)
         return rest
 
-    def _form(self, left: Op, right: Op, result: Var, tail: Sequence[Op]) -> Form:
-        """The tiles that a product is computed in."""
+    def _forms(self, left: Op, right: Op, result: Var, tail: Sequence[Op]) -> tuple[Form, ...]:
+        """The tiles that a product may be computed in."""
         rows, columns = result.type.shape  # type: ignore[union-attr]
-        operand = left.results[0].type.dtype  # type: ignore[union-attr]
         if self.depth:  # an extent of 1 is one in every tile
-            return Form(1 if rows == 1 else TILE, 1 if columns == 1 else TILE, self.depth)
+            return (Form(1 if rows == 1 else TILE, 1 if columns == 1 else TILE, self.depth),)
         written = {self._root(x) for s in tail if (x := written_tensor(s)) is not None}
-        return form_of(operand, rows, columns, self._root(right.args[0]) not in written)
+        operand = left.results[0].type.dtype  # type: ignore[union-attr]
+        return forms_of(operand, rows, columns, self._root(right.args[0]) not in written)
+
+    def _condition(self, form: Form, extents: tuple[Operand, Operand], loc: Loc, out: list[Stmt]) -> Var:
+        """Whether the host takes a form: statements appended to `out`."""
+
+        def compute(op: str, *args: Operand, typ: ScalarType = _INDEX) -> Var:
+            result = self.fresh(f"product_{op}", typ)
+            out.append(Op(op, (result,), args, (), (), loc))
+            return result
+
+        if form.most_rows:
+            return compute("le", extents[0], Const(form.most_rows, _INDEX), typ=BOOL)
+        tiles: list[Operand] = []
+        for extent, side in zip(extents, (form.rows, form.columns), strict=True):
+            if isinstance(extent, Const):
+                tiles.append(Const(-(-int(extent.value) // side), _INDEX))
+            else:
+                padded = compute("add", extent, Const(side - 1, _INDEX))
+                tiles.append(compute("floordiv", padded, Const(side, _INDEX)))
+        return compute("ge", compute("mul", *tiles), Const(form.least_tiles, _INDEX), typ=BOOL)
 
     def _root(self, tensor: Operand) -> str:
         """The tensor that a tensor is a view of."""
@@ -472,9 +426,3 @@ def _covers(product: Var, result: Var) -> bool:
     """Whether a product's tiles are those of a result, which one row or column could be broadcast to."""
     mine, others = product.type.shape, result.type.shape  # type: ignore[union-attr]
     return len(others) == 2 and all(a != 1 or b == 1 for a, b in zip(mine, others, strict=True))
-
-
-def _resized(var: Operand, shape: tuple[int | None, ...]) -> Var:
-    """A tile variable with some extents replaced."""
-    assert isinstance(var, Var) and isinstance(var.type, TileType)
-    return Var(var.name, TileType(var.type.dtype, tuple(n or m for n, m in zip(shape, var.type.shape, strict=True))))

@@ -215,3 +215,22 @@ def test_a_tile_that_is_carried_goes_through_memory_and_is_refused_with_a_way_ou
     spec = pto.spec((None, 64), pl.f32)
     with pytest.raises(pto.TargetError, match=r"`with pl.incore\(\):`"):
         carried.compile(spec, spec, target="cuda")
+
+
+@pto.jit
+def loaded_before_a_loop(x: pl.Tensor, y: pl.Tensor, n):
+    with pl.incore():
+        t = pl.load(x, [0, 0], [16, 16])
+        for _ in pl.range(n):
+            for j in pl.range(2, parallel=True):
+                pl.store(pl.load(x, [8 * j, 0], [8, 16]) + 1.0, [8 * j, 0], x)
+            pl.store(t + pl.load(y, [0, 0], [16, 16]), [0, 0], y)
+        pl.store(t + pl.load(y, [0, 0], [16, 16]), [0, 0], y)
+
+
+def test_what_a_host_loop_changes_was_loaded_before() -> None:
+    """Kernels of the loop overwrite it: each iteration would have read what the one before has left."""
+    x, y = np.arange(256, dtype=np.float32).reshape(16, 16), np.zeros((16, 16), np.float32)
+    _, (changed, found, _) = emulated(loaded_before_a_loop, x, y, 3)
+    np.testing.assert_array_equal(changed, x + 3)
+    np.testing.assert_array_equal(found, 4 * x)

@@ -22,7 +22,7 @@ from pto_jit.targets.cuda.spreads import LARGEST, fit
 
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
-HALF = pto.spec((None, None), pl.bf16)
+HALF, MANY_ROWS = pto.spec((None, None), pl.bf16), pto.spec((4096, None), pl.bf16)
 @pto.jit
 def of_unsigned(x: pl.Tensor, y: pl.Tensor):
     """Signs that there are not."""
@@ -36,7 +36,7 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
     "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "MOST_X_D1=512")),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), ()),
     "of_unsigned": (of_unsigned, (pto.spec((None, None), pl.u32),) * 2, ()),
-    "matmul_bf16": (matrix.matmul_bf16, (HALF,) * 3, ()),
+    "matmul_bf16": (matrix.matmul_bf16, (MANY_ROWS, HALF, MANY_ROWS), ()),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3, ()),
     "attention": (attention.attention, (CUBE,) * 4, ("MOST_Q_D2=64", "STAGES=1")),
 }
@@ -79,7 +79,7 @@ def test_the_last_stage_is_the_program_divided_into_kernels() -> None:
     compiled = matrix.matmul_bias_gelu.compile(MATRIX, MATRIX, VECTOR, MATRIX, target="cuda")
     assert compiled.stages[-1] == "kernels"
     text = compiled.ir("kernels")
-    assert text.count("CALL @") == 1 and "tgelu" in text and "{kind=parallel}" in text
+    assert text.count("CALL @") == 4 and "tgelu" in text and "{kind=parallel}" in text
 
 
 def test_loops_are_not_cut_into_pieces_for_workers() -> None:
