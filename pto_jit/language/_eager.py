@@ -82,7 +82,7 @@ def present(result: Any, operands: Sequence[Any]) -> Any:
         return shown(result.item() if weak and isinstance(result, np.generic) else result)
     if any(isinstance(o, np.ndarray) and np.may_share_memory(result.data, o) for o in operands):
         result = result.with_data(result.data.copy())  # a tile is what memory held when it was loaded
-    if any(isinstance(o, (kinds.Tile, kinds.Tensor)) for o in operands) or result.generated or not result.complete:
+    if any(isinstance(o, (kinds.Tile, kinds.Tensor)) for o in operands) or not result.complete:
         return kinds.Tile(result)
     return result.data if any(getattr(o, "ndim", 0) for o in operands) else kinds.Tile(result)
 

@@ -77,7 +77,7 @@ def assign(x: np.ndarray, declared: Shape, t: TileValue, update: str = "", whole
                          hint="use `pl.reshape`, or index the tile")  # fmt: skip
     lead = x.ndim - t.rank
     for axis, (n, v, one) in enumerate(zip(t.shape, t.valid, t.unit, strict=True), lead):
-        ends = n >= x.shape[axis] and (t.generated or (axis < len(whole) and whole[axis]))
+        ends = n >= x.shape[axis] and (t.fits(axis - lead) or (axis < len(whole) and whole[axis]))
         if not one and n != declared[axis] and v != x.shape[axis] and not ends:
             raise ExtentError(
                 f"a tile of shape {t.shape} (valid {t.valid}) assigned to a region of shape {tuple(declared)}: "

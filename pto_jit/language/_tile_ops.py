@@ -27,6 +27,7 @@ from pto_jit.language._tile_value import (
     TileValue,
     fitted,
     joint,
+    joint_marks,
     need_complete,
     outside,
     tile,
@@ -44,7 +45,7 @@ def elementwise(name: str, *operands: Value, dtype: DType | None = None) -> Valu
     data = _compute(name, [fitted(o, valid) if isinstance(o, TileValue) else o for o in operands], dtype)
     if data.shape != valid:
         data = np.broadcast_to(data, valid).copy()
-    return TileValue(data, shape, unit, all(t.generated for t in tiles))
+    return TileValue(data, shape, unit, joint_marks(tiles))
 
 
 def _compute(name: str, arrays: Sequence[Any], dtype: DType | None) -> Any:
@@ -113,7 +114,7 @@ def tile_slice(t: TileValue, starts: Sequence[int], extents: Sequence[int], drop
             )
     clipped = [max(0, min(e, n - s)) for s, e, n in zip(starts, extents, t.shape, strict=True)]
     part = t.data[tuple(slice(s, s + e) for s, e in zip(starts, clipped, strict=True))].copy()
-    result = tile(part, extents, t.generated and clipped == list(extents))
+    result = tile(part, extents, t.generated)
     return squeeze(result, drop) if drop else result
 
 
@@ -143,18 +144,19 @@ def squeeze(t: TileValue, gone: Sequence[int]) -> TileValue:
     kept = [a for a in range(t.rank) if a not in gone]
     return TileValue(
         t.data.reshape([t.valid[a] for a in kept]), tuple(t.shape[a] for a in kept),
-        tuple(t.unit[a] for a in kept), t.generated,
+        tuple(t.unit[a] for a in kept), tuple(t.generated[a] for a in kept) if t.generated else (),
     )  # fmt: skip
 
 
 def expand_dims(t: TileValue, axes: Sequence[int]) -> TileValue:
     """New axes of extent 1 at the (sorted) positions `axes` of the result."""
-    valid, shape, unit = list(t.valid), list(t.shape), list(t.unit)
+    valid, shape, unit, marks = list(t.valid), list(t.shape), list(t.unit), list(t.generated or (False,) * t.rank)
     for axis in axes:
         valid.insert(axis, 1)
         shape.insert(axis, 1)
         unit.insert(axis, True)
-    return TileValue(t.data.reshape(valid), tuple(shape), tuple(unit), t.generated)
+        marks.insert(axis, True)
+    return TileValue(t.data.reshape(valid), tuple(shape), tuple(unit), tuple(marks))
 
 
 def reshape(t: TileValue, shape: Shape) -> TileValue:
@@ -165,27 +167,33 @@ def reshape(t: TileValue, shape: Shape) -> TileValue:
             code="PTO-H204",
             hint="the numbers of elements must be equal",
         )
+    same = [n for n in shape if n != 1] == [n for n in t.shape if n != 1]
+    if same:
+        marks = iter([g for n, g in zip(t.shape, t.generated, strict=True) if n != 1] if t.generated else ())
+        kept = tuple(n == 1 or next(marks, False) for n in shape)
+    else:
+        kept = (bool(t.generated) and all(t.generated),) * len(shape)
     if t.complete:
-        return tile(t.data.reshape(shape), shape, t.generated)
-    if [n for n in shape if n != 1] != [n for n in t.shape if n != 1]:
+        return tile(t.data.reshape(shape), shape, kept)
+    if not same:
         need_complete(t, "reshape")
     if any(n == 1 and v != 1 for n, v in zip(t.shape, t.valid, strict=True)):
         need_complete(t, "reshape")
     rest = iter([v for n, v in zip(t.shape, t.valid, strict=True) if n != 1])
     valid = [1 if n == 1 else next(rest) for n in shape]
-    return tile(t.data.reshape(valid), shape, t.generated)
+    return tile(t.data.reshape(valid), shape, kept)
 
 
 def transpose(t: TileValue, axes: Sequence[int]) -> TileValue:
     """The axes in another order."""
     return TileValue(
         np.ascontiguousarray(t.data.transpose(axes)), tuple(t.shape[a] for a in axes),
-        tuple(t.unit[a] for a in axes), t.generated,
+        tuple(t.unit[a] for a in axes), tuple(t.generated[a] for a in axes) if t.generated else (),
     )  # fmt: skip
 
 
 def broadcast_to(t: TileValue, shape: Shape) -> TileValue:
-    """Repeat along the axes of extent 1 and along new leading axes."""
+    """Repeat along the axes of extent 1 and along new leading axes, which then fit any valid extent."""
     if t.rank > len(shape):
         raise ExtentError(
             f"a tile of shape {t.shape} does not broadcast to {tuple(shape)}",
@@ -202,7 +210,8 @@ def broadcast_to(t: TileValue, shape: Shape) -> TileValue:
                 hint="an axis broadcasts when its extent is the constant 1",
             )
         valid.append(wanted if one and v else v)
-    return tile(np.broadcast_to(t.data, valid).copy(), shape, t.generated)
+    marks = [one or (bool(t.generated) and t.generated[axis]) for axis, one in enumerate(t.unit)]
+    return tile(np.broadcast_to(t.data, valid).copy(), shape, ((True,) * lead + tuple(marks)))
 
 
 def flip(t: TileValue, axes: Sequence[int]) -> TileValue:
@@ -224,14 +233,20 @@ def concat(tiles: Sequence[TileValue], axis: int) -> TileValue:
     data = np.concatenate([_cut(t, valid, axis) for t in tiles], axis)
     shape = list(others)
     shape[axis] = sum(t.shape[axis] for t in tiles)
-    return tile(data, shape, all(t.generated for t in tiles))
+    return tile(data, shape, _common_marks(tiles))
 
 
 def stack(tiles: Sequence[TileValue], axis: int) -> TileValue:
     """Along a new axis."""
     shape, valid = _same_extents(tiles, "stack", except_axis=None)
     data = np.stack([_cut(t, valid, None) for t in tiles], axis)
-    return tile(data, (*shape[:axis], len(tiles), *shape[axis:]), all(t.generated for t in tiles))
+    marks = _common_marks(tiles) or (False,) * len(shape)
+    return tile(data, (*shape[:axis], len(tiles), *shape[axis:]), (*marks[:axis], all(marks), *marks[axis:]))
+
+
+def _common_marks(tiles: Sequence[TileValue]) -> tuple[bool, ...]:
+    """The axes along which all tiles of a rank are generated."""
+    return tuple(map(all, zip(*(t.generated for t in tiles), strict=True))) if all(t.generated for t in tiles) else ()
 
 
 def _same_extents(tiles: Sequence[TileValue], what: str, except_axis: int | None) -> tuple[list[int], list[int]]:
@@ -242,7 +257,7 @@ def _same_extents(tiles: Sequence[TileValue], what: str, except_axis: int | None
         if axis == except_axis:
             valid.append(-1)
             continue
-        firm = {t.valid[axis] for t in tiles if not t.generated} or {shape[axis]}
+        firm = {t.valid[axis] for t in tiles if not t.fits(axis)} or {shape[axis]}
         if len({t.shape[axis] for t in tiles}) > 1 or len(firm) > 1:
             extents = ", ".join(f"{t.valid} of {t.shape}" for t in tiles)
             raise ExtentError(f"{what}: axis {axis} differs: {extents}", code="PTO-H202", hint=PAD_HELP)
@@ -343,7 +358,7 @@ def dot(a: TileValue, b: TileValue, acc: TileValue | None, dtype: DType) -> Valu
         raise ExtentError(f"dot of {a.shape} and {b.shape}: the contracted extents differ", code="PTO-H202",
                           hint="the last axis of a and the second last of b must agree")  # fmt: skip
     ka, kb = a.valid[-1], b.valid[second]
-    if ka != kb and not (a.generated or b.generated):
+    if ka != kb and not (a.fits(-1) or b.fits(second)):
         raise ExtentError(
             f"dot of {a.shape} and {b.shape}: the valid contracted extents {ka} and {kb} differ",
             code="PTO-H201",
@@ -372,7 +387,7 @@ def dot(a: TileValue, b: TileValue, acc: TileValue | None, dtype: DType) -> Valu
 def _without(t: TileValue, last: int) -> TileValue:
     """The extents of `t` without its last axes (no elements)."""
     keep = max(0, t.rank - last)
-    return TileValue(np.broadcast_to(np.empty(()), t.valid[:keep]), t.shape[:keep], t.unit[:keep], t.generated)
+    return TileValue(np.broadcast_to(np.empty(()), t.valid[:keep]), t.shape[:keep], t.unit[:keep], t.generated[:keep])
 
 
 def _cut_lead(data: np.ndarray, valid: Shape, last: int) -> np.ndarray:
@@ -451,4 +466,4 @@ def _skipping(t: TileValue, axis: int) -> TileValue:
     def rest(items: Any) -> Any:
         return (*items[:axis], *items[axis + 1 :])
 
-    return TileValue(np.broadcast_to(np.empty(()), rest(t.valid)), rest(t.shape), rest(t.unit), t.generated)
+    return TileValue(np.broadcast_to(np.empty(()), rest(t.valid)), rest(t.shape), rest(t.unit), rest(t.generated))

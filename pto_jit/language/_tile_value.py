@@ -5,7 +5,8 @@ Eager mode and the reference interpreter compute on these values; the rules are 
 
 * an axis whose declared extent is the constant 1 broadcasts; other declared extents must be equal;
 * valid extents must be equal too, except that a *generated* tile (zeros, arange, rand, ... and what is computed
-  elementwise from such tiles, or rearranged) is valid everywhere and fits any valid extent;
+  elementwise from such tiles, or rearranged) is valid everywhere and fits any valid extent.  This is a matter of each
+  axis: `arange(64)[None, :] < n[:, None]` has the rows of `n`, and columns that fit whatever they meet;
 * a broadcast axis that holds nothing (valid extent 0) leaves nothing of the result.
 """
 
@@ -50,12 +51,13 @@ def outside(message: str, code: str = "PTO-B002") -> BoundsError:
 
 @frozen(eq=False)
 class TileValue:
-    """`data` is the valid part; `unit` marks the axes whose declared extent is the constant 1."""
+    """`data` is the valid part; `unit` marks the axes whose declared extent is the constant 1, `generated` those that
+    were generated (empty: none)."""
 
     data: np.ndarray
     shape: Shape
     unit: tuple[bool, ...]
-    generated: bool = False
+    generated: tuple[bool, ...] = ()
 
     @property
     def valid(self) -> Shape:
@@ -69,16 +71,31 @@ class TileValue:
     def complete(self) -> bool:
         return self.data.shape == self.shape
 
+    def fits(self, axis: int) -> bool:
+        """Whether the tile fits any valid extent along an axis."""
+        return bool(self.generated) and self.generated[axis] and self.data.shape[axis] == self.shape[axis]
+
     def with_data(self, data: np.ndarray) -> TileValue:
         """The same extents around other elements."""
         return replace(self, data=data)
 
 
-def tile(data: Any, shape: Sequence[int] | None = None, generated: bool = False) -> TileValue:
-    """A tile value; without `shape` the whole of `data` is declared."""
+def tile(data: Any, shape: Sequence[int] | None = None, generated: bool | tuple[bool, ...] = ()) -> TileValue:
+    """A tile value; without `shape` the whole of `data` is declared.  generated: which axes, or whether all."""
     array = np.asarray(data)
     declared = array.shape if shape is None else tuple(int(n) for n in shape)
-    return TileValue(array, declared, tuple(n == 1 for n in declared), generated)
+    marks = (generated,) * len(declared) if isinstance(generated, bool) else generated
+    return TileValue(array, declared, tuple(n == 1 for n in declared), marks)
+
+
+def joint_marks(tiles: Sequence[TileValue]) -> tuple[bool, ...]:
+    """Which axes of an elementwise result count as generated: where all operands that have the axis are."""
+    marks = []
+    for axis in range(-max(t.rank for t in tiles), 0):
+        here = [t for t in tiles if t.rank >= -axis]
+        deciding = [t for t in here if not t.unit[axis]] or here
+        marks.append(all(t.generated and t.generated[axis] for t in deciding))
+    return tuple(marks) if any(marks) else ()
 
 
 def joint(tiles: Sequence[TileValue]) -> tuple[Shape, tuple[bool, ...], Shape]:
@@ -103,7 +120,7 @@ def joint(tiles: Sequence[TileValue]) -> tuple[Shape, tuple[bool, ...], Shape]:
                 hint="declared extents must be equal, or the constant 1",
             )
         shape.append(wide[0].shape[axis])
-        firm = {t.valid[axis] for t in wide if not t.generated}
+        firm = {t.valid[axis] for t in wide if not t.fits(axis)}
         if len(firm) > 1:
             raise ExtentError(
                 f"tiles of shape {' and '.join(str(t.shape) for t in tiles)}: axis {axis + rank} has the valid extents "

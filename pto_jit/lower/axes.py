@@ -4,16 +4,14 @@
 A group of tile operations runs as one nest of loops when the axes of all its tiles, identified with each other wherever
 an elementwise operation lines them up, form one sequence of which every tile has a subsequence: leading *row axes* and
 one *inner* axis.  `Axial` grows that picture one operation at a time and says no to one that does not fit.
-`fitting_tiles` tells which tiles take the extents of what they meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from pto_jit.ir.nodes import Block, Op, Operand, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import statements
 from pto_jit.slotted import field, mutable, replace
 
 ELEMENTWISE = frozenset(
@@ -441,33 +439,3 @@ def touches_tiles(op: Op) -> bool:
         if type(operand.type) is TileType:
             return True
     return TileType in [type(result.type) for result in op.results]
-
-
-def fitting_tiles(block: Block) -> set[str]:
-    """Tiles that fit any valid extents when they are complete: generated, or a variable that may hold such a one."""
-    ops = [s for s in statements(block) if type(s) is Op and s.results and type(s.results[0].type) is TileType]
-    out: set[str] = set()
-    for _ in range(3 if any(op.op in GENERATED for op in ops) else 0):
-        before = len(out)
-        for op in ops:
-            if gives_fitting(op, out):
-                out.update([r.name for r in op.results])
-        if len(out) == before:
-            break
-    return out
-
-
-_KEEP_FITTING = frozenset(["reshape", "broadcast_to", "transpose", "flip", "concat", "stack", "tile_slice"])
-
-
-def gives_fitting(op: Op, fitting: Collection[str]) -> bool:
-    """Whether the tile that an operation gives fits any extents: it is generated, or computed from such tiles alone."""
-    if op.op in GENERATED:
-        return True
-    some = False
-    for operand in op.args if fitting else ():
-        if type(operand.type) is TileType:
-            if operand.name not in fitting:  # pyright: ignore[reportAttributeAccessIssue]  # tiles are variables
-                return False
-            some = True
-    return some and (op.op in _KEEP_FITTING or is_elementwise(op))

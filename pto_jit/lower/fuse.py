@@ -37,8 +37,8 @@ passes over the last axis with scalar work between them.  Operations go together
 * nothing reads a result that is complete only after the last row (a reduction over the leading axes), and the operand
   of such a reduction has all of the row axes;
 * nothing is loaded after something was stored: the two may share memory;
-* no generated tile that is stored or read outside meets others: it has extents of its own, and the group those of the
-  others.
+* no generated tile that is stored, reduced or read outside meets others: it has extents of its own, and the group those
+  of the others (`fitting`).
 
 Integers and views that stand between tile operations move before them (`views`); else order is kept, so the pass is
 legal wherever the grouping is.  A group is at most a maximal run.
@@ -53,12 +53,11 @@ from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt
 from pto_jit.lower.axes import (
     GENERATED,
     Axial,
-    fitting_tiles,
-    gives_fitting,
     remember_axes,
     touches_tiles,
     unit_reshape,
 )
+from pto_jit.lower.fitting import Fitting, always_fitting, fitting_axes, narrows
 from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.views import move_views
 from pto_jit.semantic.table import REDUCTIONS
@@ -78,15 +77,20 @@ def fuse(module: Module) -> Module:
 
 def _function(func: Func) -> Func:
     mutable = {name for name, count in walk.def_counts(func.body).items() if count > 1}
-    body = _Grouper(walk.use_counts(func.body), mutable, fitting_tiles(func.body)).block(func.body)
+    fitting = fitting_axes(func.body)
+    always = always_fitting(func.body, fitting) if fitting else fitting
+    body = _Grouper(walk.use_counts(func.body), mutable, fitting, always).block(func.body)
     return func if body is func.body else replace(func, body=body)
 
 
 class _Grouper:
-    def __init__(self, uses: dict[str, int], mutable: set[str], fitting: set[str]) -> None:
+    """fitting: the axes along which tiles fit any valid extent, always or, of variables, at times."""
+
+    def __init__(self, uses: dict[str, int], mutable: set[str], fitting: Fitting, always: Fitting) -> None:
         self.uses = uses
         self.mutable = mutable
         self.fitting = fitting
+        self.always = always
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -203,25 +207,11 @@ class _Grouper:
         return True
 
     def _narrows(self, ops: Sequence[Op], state: Axial, keep: set[str]) -> bool:
-        """Whether a generated tile that leaves the group would be cut to the extents of others."""
-        if not self.fitting or self.fitting.isdisjoint([v.name for op in ops for v in (*op.results, *op.args)
-                                                        if type(v) is Var]):  # fmt: skip
+        """Whether a generated tile that can be seen would be cut to the extents of others."""
+        may = self.fitting
+        if not may or may.keys().isdisjoint([v.name for op in ops for v in (*op.results, *op.args) if type(v) is Var]):
             return False
-        fitting = self.fitting.difference(r.name for op in ops for r in op.results)
-        left: list[Sequence[int | None]] = []
-        stores = iter(state.stores)
-        for op in ops:
-            if gives_fitting(op, fitting):
-                fitting.update(r.name for r in op.results)
-            else:
-                fitting.difference_update(r.name for r in op.results)
-            if op.op == "store":
-                axes, value = next(stores), op.args[0]
-                if isinstance(value, Var) and value.name in fitting:
-                    left.append(axes)
-        left += [axes for name, axes in state.axes.items() if name in keep and name in fitting]
-        others = {a for name, axes in state.axes.items() if name not in fitting for a in state.found(axes)}
-        return any(a is not None and a in others for axes in left for a in state.found(tuple(axes)))
+        return narrows(ops, state, keep, may, self.always)
 
 
 def _may_forget(state: Axial, ops: list[Op], best: int) -> bool:

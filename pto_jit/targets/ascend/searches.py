@@ -101,7 +101,7 @@ def give(w: VectorWriter, op: Op, value: Value) -> None:
 
 
 def _checked(source: Value, op: Op) -> None:
-    if source.free != (False, False) and not all(isinstance(v, int) for v in source.valid):
+    if any(free and not isinstance(n, int) for free, n in zip(source.free, source.valid, strict=True)):
         raise unsupported("a reduction of a generated tile", op.loc, "compute it, or give it constant extents")
 
 

@@ -113,8 +113,10 @@ class VectorWriter(TransferWriter):
             span, capacity, grown = self.shape(op.args[1:], typ, op.loc)
             long = (source.span in ("column", "full"), source.span in ("row", "full"))
             valid = (source.valid[0] if long[0] else grown[0], source.valid[1] if long[1] else grown[1])
+            has = (span in ("column", "full"), span in ("row", "full"))
+            free = tuple(source.free[k] if long[k] else has[k] and isinstance(grown[k], int) for k in (0, 1))
             target = self.destination(op.results[0])
-            self.elementwise.broadcast(source, span, capacity, valid, source.free, target, op.loc)
+            self.elementwise.broadcast(source, span, capacity, valid, (free[0], free[1]), target, op.loc)
             return
         span = self._span_of(typ)
         lines = source.span != "full" and span != "full"
@@ -211,7 +213,7 @@ class VectorWriter(TransferWriter):
         assert isinstance(source, Value) and isinstance(op.args[0].type, TileType)
         rank = op.args[0].type.rank
         axes = {a - rank for a in reduced_axes(op)}
-        if source.free != (False, False) and not all(isinstance(v, int) for v in source.valid):
+        if any(free and not isinstance(n, int) for free, n in zip(source.free, source.valid, strict=True)):
             raise unsupported("a reduction of a generated tile", op.loc, "compute it, or give it constant extents")
         if source.dtype in (f32, i32):
             self.reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)

@@ -16,7 +16,7 @@ from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import def_counts, use_counts
-from pto_jit.lower.axes import fitting_tiles
+from pto_jit.lower.fitting import fitting_axes
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.c.code import CCode
@@ -44,7 +44,7 @@ class Environment(dict[str, Any]):
         if isinstance(value, Tile):
             value = Tile(value.dtype, self._pointer(name, value.pointer, value.dtype), value.declared,
                          self._extents(name, value.valid), value.strides, value.view,
-                         self._extents(f"{name}_fits", [value.fits])[0])  # fmt: skip
+                         self._extents(f"{name}_fits", value.fits))  # fmt: skip
         elif isinstance(value, Tensor):
             value = Tensor(value.dtype, self._pointer(name, value.pointer, value.dtype),
                            self._extents(name, value.extents), value.strides)  # fmt: skip
@@ -94,7 +94,7 @@ class CFunctionWriter(FunctionWriter):
         self._roots = None
         self.mutable = {n for n, k in def_counts(func.body).items() if k > 1}
         self.uses = use_counts(func.body)
-        self.generated = fitting_tiles(func.body)
+        self.generated = fitting_axes(func.body)
         self.arena = Arena()
         self.memory = ""  # the name of the static scratch block, when there is one
         self.scopes: list[list[Any]] = [[]]
@@ -214,7 +214,7 @@ class CFunctionWriter(FunctionWriter):
         element, pointer = memory_ctype(slot.dtype), lift(tile.pointer)
         assert isinstance(pointer, CPointer)
         if pointer.element == element:
-            if slot.fits is None and all(isinstance(e, int) for e in (*slot.declared, *slot.valid)):
+            if all(isinstance(e, int) for e in (*slot.declared, *slot.valid, *slot.fits)):
                 self.read[id(slot)] = slot, tile
             return tile
         if slot.capacity is None and not pointer.place:

@@ -80,7 +80,7 @@ def write(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index], valu
 
 
 def new_tile(
-    w: FunctionWriter, var: Var, declared: Sequence[Index], valid: Sequence[Index], fits: Index = 0
+    w: FunctionWriter, var: Var, declared: Sequence[Index], valid: Sequence[Index], fits: tuple[Index, ...] = ()
 ) -> Tile:
     """Memory for a result (for a variable assigned more than once: memory to be copied from by `give`)."""
     assert isinstance(var.type, TileType)

@@ -54,13 +54,12 @@ class Extents:
         alive: list[bool | Value] = []
         for source in nest.sources:
             tile = self.tiles[source.name]
-            generated = may_fit(tile)
             for k, (place, declared, valid) in enumerate(zip(source.axes, tile.declared, tile.valid, strict=True)):
                 if place is None:
                     alive.append(code.compare("==", valid, 1))
                     continue
                 said[place].append((declared, source.name))
-                if generated:
+                if may_fit(tile, k):
                     maybe[place].append((valid, fits_anything(w, tile, k), source.name))
                 else:
                     sure[place].append((valid, source.name))

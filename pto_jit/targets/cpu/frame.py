@@ -19,8 +19,8 @@ from pto_jit.errors import InternalError
 from pto_jit.ir.nodes import Const, Func, Operand, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import def_counts, use_counts
-from pto_jit.lower.axes import fitting_tiles
 from pto_jit.lower.complete import Complete, complete_axes
+from pto_jit.lower.fitting import fitting_axes
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import Code
 from pto_jit.targets.cpu.constants import I32, I64, PTR, VOID, Index, Text, Value, number, register_type, zero
@@ -44,7 +44,7 @@ class Frame:
         self.parallel = parallel  # already on a worker: nothing below is divided again
         self.mutable = {n for n, k in def_counts(func.body).items() if k > 1}
         self.uses = use_counts(func.body)
-        self.generated = fitting_tiles(func.body)
+        self.generated = fitting_axes(func.body)
         self.arena = Arena()
         self._base: Value | None = None
         self._base_size: Text | None = None
@@ -252,7 +252,7 @@ class Frame:
             pointer = self.b.load(slot.pointer, typ=PTR)
         declared = tuple([d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared])
         valid = tuple([v if isinstance(v, int) else self.b.load(v, typ=I64) for v in slot.valid])
-        fits = 0 if slot.fits is None else self.b.load(slot.fits, typ=I64)
+        fits = tuple([f if isinstance(f, int) else self.b.load(f, typ=I64) for f in slot.fits])
         return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=fits)
 
     def strides(self, dtype: DType, extents: Sequence[Index]) -> tuple[Index, ...]:

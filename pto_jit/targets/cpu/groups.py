@@ -27,9 +27,9 @@ from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided
 from pto_jit.targets.cpu.stores import Stores
 from pto_jit.targets.cpu.structure import need_complete, write_reshape
 from pto_jit.targets.cpu.tiles import (
-    all_fit,
     assign_tile,
     fill_tile,
+    given_fits,
     load_tile,
     materialise,
     set_valid,
@@ -224,20 +224,22 @@ class _Group(Extents):
                 if same is not True:
                     self.code.check(same, self.w.module.site(*failures.DECLARED.at(axis=axis), self.loc), now, before)
 
-    def _fitting(self, name: str) -> Index:
+    def _fitting(self, name: str) -> tuple[Index, ...]:
         """`fits` of a tile as the group leaves it."""
         w = self.w
-        found: dict[str, Index] = {}
+        found: dict[str, tuple[Index, ...]] = {}
         for op in self.fused.body if name in w.generated else ():
             if not isinstance(op, Op):
                 continue
             for r in op.results:
-                operands = [a.name for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
                 if r.name not in w.generated:
-                    found[r.name] = 0
+                    found[r.name] = ()
                 else:
-                    found[r.name] = all_fit(w, [found[a] if a in found else self.tiles[a].fits for a in operands])
-        return found.get(name, 0)
+                    found[r.name] = given_fits(w, op, [
+                        () if not isinstance(a, Var) or not isinstance(a.type, TileType)
+                        else found[a.name] if a.name in found else self.tiles[a.name].fits for a in op.args
+                    ])  # fmt: skip
+        return found.get(name, ())
 
     def _may_overwrite(self, name: str, axes: Places) -> bool:
         """Whether a variable that the nest reads can be written in place: read at the same indices, not later."""

@@ -15,7 +15,7 @@ from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.placed import write_stored
 from pto_jit.targets.cpu.strided import MOST, interleave
 from pto_jit.targets.cpu.structure import common_extents, need_complete
-from pto_jit.targets.cpu.tiles import all_fit, copy_region, may_fit
+from pto_jit.targets.cpu.tiles import copy_region, given_fits, may_fit
 from pto_jit.targets.cpu.values import Tile
 
 
@@ -40,7 +40,7 @@ def write_stack(w: FunctionWriter, op: Op) -> None:
 
 
 def _write(w: FunctionWriter, op: Op, joined: _Joined) -> None:
-    fits = all_fit(w, [t.fits for t in joined.tiles])
+    fits = given_fits(w, op, [t.fits for t in joined.tiles])
     out = new_tile(w, op.results[0], joined.declared, joined.valid, fits)
     joined.copy(out)
     give(w, op.results[0], out)
@@ -55,7 +55,7 @@ def write_stored_joined(w: FunctionWriter, op: Op, fused: Fuse) -> bool:
     assert isinstance(tensor, TensorType)
     tiles = [w.tile(a) for a in op.args]
     last = op.op == "stack" and op.attr("axis") == tiles[0].rank
-    if tensor.layout == "strided" or last or any(map(may_fit, tiles)):
+    if tensor.layout == "strided" or last or any(may_fit(t, axis) for t in tiles for axis in range(t.rank)):
         return False
     joined = (_concat if op.op == "concat" else _stack)(w, op)
     write_stored(w, op.results[0], fused, joined.tiles, joined.declared, joined.valid, joined.copy)

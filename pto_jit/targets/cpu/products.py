@@ -184,7 +184,7 @@ def write_zeros(w: FunctionWriter, op: Op) -> None:
     for axis, extent in enumerate(extents):
         need_extent(w, op, axis, extent)
     dtype = tile_type(op).dtype
-    w.env[name] = Tile(dtype, zero(PTR), extents, extents, w.strides(dtype, extents), fits=int(name in w.generated))
+    w.env[name] = Tile(dtype, zero(PTR), extents, extents, w.strides(dtype, extents), fits=(1,) * len(extents))
     w.zeros.add(name)
 
 
@@ -226,7 +226,7 @@ def _extents(w: FunctionWriter, op: Op, a: Tile, b: Tile) -> tuple[tuple[Index, 
     site = w.module.site(*failures.VALID.at(axis="of the contraction"), op.loc)
     k, other = a.valid[-1], b.valid[-2]
     if k is not other:
-        if may_fit(a) or may_fit(b):
+        if may_fit(a, -1) or may_fit(b, -2):
             anything = [fits_anything(w, a, -1), fits_anything(w, b, -2)]
             code.check(code.any_of([code.compare("==", k, other), *anything]), site, k, other)
             k = code.min(k, other)
@@ -249,7 +249,10 @@ def _extents(w: FunctionWriter, op: Op, a: Tile, b: Tile) -> tuple[tuple[Index, 
                 picks.append((t.declared[at], t.valid[at]))
         if len(picks) == 2:
             site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
-            code.check(code.compare("==", picks[0][1], picks[1][1]), site, picks[0][1], picks[1][1])
+            (_, v), (_, other) = picks
+            fit = [fits_anything(w, t, axis - (rank - t.rank)) for t in (a, b)]
+            code.check(code.any_of([code.compare("==", v, other), *fit]), site, v, other)
+            picks[0] = picks[0][0], v if v is other else code.min(v, other)
         d, v = picks[0] if picks else (1, 1)
         for u in unit:
             v = code.pick(code.compare("==", u, 0), 0, v)

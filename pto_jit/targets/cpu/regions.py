@@ -59,7 +59,7 @@ def _joint(
             if o.type.shape[at] == 1:
                 empty.append(code.compare("==", t.valid[at], 0))
             else:
-                if may_fit(t):
+                if may_fit(t, at):
                     maybe.append((t.declared[at], t.valid[at], fits_anything(w, t, at)))
                 else:
                     sure.append((t.declared[at], t.valid[at]))

@@ -16,7 +16,15 @@ from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.elements import give, new_tile, read
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.tiles import assign_tile, copy_region, fits_anything, load_tile, materialise, may_fit
+from pto_jit.targets.cpu.tiles import (
+    assign_tile,
+    copy_region,
+    fits_anything,
+    given_fits,
+    load_tile,
+    materialise,
+    may_fit,
+)
 from pto_jit.targets.cpu.values import Tile, TileSlot
 
 
@@ -71,7 +79,7 @@ def write_tile_slice(w: FunctionWriter, op: Op) -> None:
     kept = [k for k in range(rank) if k not in drop]
     out = Tile(
         tile.dtype, code.offset(tile.pointer, distance), tuple(extents[k] for k in kept), tuple(valid[k] for k in kept),
-        tuple(tile.strides[k] for k in kept), tile.view, tile.fits,
+        tuple(tile.strides[k] for k in kept), tile.view, given_fits(w, op, [tile.fits]),
     )  # fmt: skip
     give_view(w, op, out)
 
@@ -82,7 +90,7 @@ def write_transpose(w: FunctionWriter, op: Op) -> None:
     axes: Any = op.attr("axes")
     out = Tile(
         tile.dtype, tile.pointer, tuple(tile.declared[a] for a in axes), tuple(tile.valid[a] for a in axes),
-        tuple(tile.strides[a] for a in axes), tile.view, tile.fits,
+        tuple(tile.strides[a] for a in axes), tile.view, given_fits(w, op, [tile.fits]),
     )  # fmt: skip
     give_view(w, op, out)
 
@@ -112,13 +120,14 @@ def write_reshape(w: FunctionWriter, op: Op) -> None:
     code = w.code
     tile = w.tile(op.args[0])
     extents = tuple(w.index(a) for a in op.args[1:])
+    fits = given_fits(w, op, [tile.fits])
     which = unit_reshape(op)
     if which is not None:
         kept = [k for k in which if k is not None]
         need_complete(w, op, tile, "reshape", [k for k in range(tile.rank) if k not in kept])
         valid = tuple(1 if k is None else tile.valid[k] for k in which)
         strides = tuple(0 if k is None else tile.strides[k] for k in which)
-        give_view(w, op, Tile(tile.dtype, tile.pointer, extents, valid, strides, tile.view, tile.fits))
+        give_view(w, op, Tile(tile.dtype, tile.pointer, extents, valid, strides, tile.view, fits))
         return
     old, new = code.mul(*tile.declared), code.mul(*extents)
     site = w.module.site(*failures.RESHAPE.at(), op.loc)
@@ -146,19 +155,19 @@ def write_reshape(w: FunctionWriter, op: Op) -> None:
     ])  # fmt: skip
     stays = code.any_of([fitting, same])
     if stays is True:
-        give_view(w, op, Tile(tile.dtype, tile.pointer, extents, valid, viewed, tile.view, tile.fits))
+        give_view(w, op, Tile(tile.dtype, tile.pointer, extents, valid, viewed, tile.view, fits))
         return
-    out = new_tile(w, op.results[0], extents, valid, tile.fits)
+    out = new_tile(w, op.results[0], extents, valid, fits)
 
     def copied() -> Sequence[Value]:
         copy_region(w, tile.dtype, out.pointer, packed, tile.pointer, tile.strides, tile.valid)
         return (out.pointer,)
 
     if _slot(w, op.args[0]) or op.results[0].name in w.hazards:
-        give(w, op.results[0], Tile(tile.dtype, copied()[0], extents, valid, strides, tile.view, tile.fits))
+        give(w, op.results[0], Tile(tile.dtype, copied()[0], extents, valid, strides, tile.view, fits))
         return
     pointer = code.choose(stays, lambda: (tile.pointer,), copied)[0]
-    give(w, op.results[0], Tile(tile.dtype, pointer, extents, valid, viewed, tile.view, tile.fits))
+    give(w, op.results[0], Tile(tile.dtype, pointer, extents, valid, viewed, tile.view, fits))
 
 
 def _only_units(
@@ -190,7 +199,7 @@ def common_extents(w: FunctionWriter, op: Op, tiles: Sequence[Tile], skip: int |
         if axis == skip:
             out.append(0)
             continue
-        sure = [t.valid[axis] for t in tiles if not may_fit(t)]
+        sure = [t.valid[axis] for t in tiles if not may_fit(t, axis)]
         first = sure[0] if sure else tiles[0].valid[axis]
         site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
         for t in tiles:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
+from pto_jit.lower.fitting import fits_with
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.elementwise import splat, to_memory
@@ -117,7 +118,7 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
         complete = w.complete.get(var.name) or (False,) * len(declared)
         valid = tuple(e if known and e is not None else code.alloca(I64, f"{var.name}.valid")
                       for e, known in zip(var.type.shape, complete, strict=True))  # fmt: skip
-        fits = code.alloca(I64, f"{var.name}.fits") if var.name in w.generated else None
+        fits = tuple([code.alloca(I64, f"{var.name}.fits") if may else 0 for may in w.generated.get(var.name, ())])
         if fixed:
             size = dtype.bytes
             for e in var.type.shape:
@@ -155,26 +156,36 @@ def set_valid(w: FunctionWriter, slot: TileSlot, tile: Tile) -> None:
     for place, valid in zip(slot.valid, tile.valid, strict=True):
         if not isinstance(place, int):
             w.b.store(w.code.constant(valid), place)
-    if slot.fits is not None:
-        w.b.store(w.code.constant(tile.fits), slot.fits)
+    for axis, place in enumerate(slot.fits):
+        if not isinstance(place, int):
+            w.b.store(w.code.constant(tile.fits[axis] if tile.fits else 0), place)
 
 
-def may_fit(tile: Tile) -> bool:
-    """Whether a tile may be a generated one."""
-    return not (isinstance(tile.fits, int) and tile.fits == 0)
+def may_fit(tile: Tile, axis: int) -> bool:
+    """Whether a tile may have been generated along an axis."""
+    return bool(tile.fits) and not (isinstance(fits := tile.fits[axis], int) and fits == 0)
 
 
 def fits_anything(w: FunctionWriter, tile: Tile, axis: int) -> bool | Value:
-    """Whether a tile goes with any valid extent of an axis: it was generated and is complete."""
+    """Whether a tile goes with any valid extent of an axis: it was generated along it, and is complete."""
     code = w.code
-    if not may_fit(tile):
+    if not may_fit(tile, axis):
         return False
-    generated = code.compare("!=", tile.fits, 0)
+    generated = code.compare("!=", tile.fits[axis], 0)
     return code.all_of([generated, code.compare("==", tile.valid[axis], tile.declared[axis])])
 
 
-def all_fit(w: FunctionWriter, fits: Sequence[Index]) -> Index:
-    """`fits` of what is computed from tiles, given theirs: generated when they all are."""
+def given_fits(w: FunctionWriter, op: Op, operands: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:
+    """`fits` of the tile that an operation gives; operands: those of its operands (of a number: empty)."""
+    found = tuple([
+        0 if axes is None else _all_fit(w, [operands[n][k] if operands[n] else 0 for n, k in axes])
+        for axes in fits_with(op)
+    ])  # fmt: skip
+    return () if all(isinstance(f, int) and f == 0 for f in found) else found
+
+
+def _all_fit(w: FunctionWriter, fits: Sequence[Index]) -> Index:
+    """Generated when they all are."""
     known = [f for f in fits if isinstance(f, int)]
     if 0 in known:
         return 0

@@ -27,8 +27,8 @@ class Tensor:
 class Tile:
     """A tile in memory: a buffer of its own, or a `view` of global memory that nothing overwrites while it lives.
 
-    `fits`: not 0 when it was generated, so that it goes with any valid extents when it is complete.  A number known
-    when run for a variable that starts as a generated tile.
+    `fits`: per axis, not 0 when it was generated along it, so that it goes with any valid extent when it is complete.
+    Numbers known when run for a variable that starts as a generated tile.  Empty: it was along none.
     """
 
     dtype: DType
@@ -37,7 +37,7 @@ class Tile:
     valid: tuple[Index, ...]
     strides: tuple[Index, ...]
     view: bool = False
-    fits: Index = 0
+    fits: tuple[Index, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -58,7 +58,8 @@ class TileSlot:
 
     Valid extents are slots or, along axes where whatever it is assigned is complete, numbers.
     `pointer` is fixed memory when the declared extents are constants (`fixed`), else a slot that holds a pointer to
-    memory of `capacity` bytes (a slot too), which grows on demand.  `fits`: a slot, or None when it never is.
+    memory of `capacity` bytes (a slot too), which grows on demand.  `fits`: per axis a slot, or 0 when it never does;
+    empty when it never does along any.
     """
 
     dtype: DType
@@ -66,7 +67,7 @@ class TileSlot:
     declared: tuple[Index, ...]
     valid: tuple[Index, ...]
     capacity: Value | None = None
-    fits: Value | None = None
+    fits: tuple[Index, ...] = ()
 
 
 def remap(obj: Any, change: Callable[[Value], Value]) -> Any:

@@ -58,7 +58,7 @@ class AccessWriter(TileWriter):
         for k, (offset, extent) in enumerate(zip(offsets, extents, strict=True)):
             self.natural(offset, k, op.loc)
             inside = None if op.attr("pad") else self._clipped(op, tensor, k, offset, extent)
-            axes.append(self.axis(extent, inside, fits=result.name in self.facts.fitting))
+            axes.append(self.axis(extent, inside, fits=self.facts.fits(result.name, k)))
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
         shown = len(rows.parts) + 1 if rows.parts else 2

@@ -14,19 +14,20 @@ and is one, where all that is known of its arguments is the same::
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Block, Call, Func, Module, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import blocks, map_statements, rename, statements, variables, with_blocks
+from pto_jit.lower.fitting import Fitting
 from pto_jit.slotted import replace
 
 
-def share_kernels(module: Module, dims: Mapping[str, tuple[str, int]], fitting: Container[str]) -> Module:
+def share_kernels(module: Module, dims: Mapping[str, tuple[str, int]], fitting: Fitting) -> Module:
     """The module in which calls of the same kernel call one of them.
 
-    dims: the numbers of host code that are extents of its tensors; fitting: the program's tiles that fit any valid
+    dims: the numbers of host code that are extents of its tensors; fitting: along which axes tiles fit any valid
     extent.  Both decide how a kernel is written.
     """
     entry = module.func(module.entry)
@@ -64,15 +65,15 @@ def _shape(func: Func) -> object:
     return tuple(p.type for p in func.params), ops
 
 
-def _told(func: Func, dims: Mapping[str, tuple[str, int]], fitting: Container[str]) -> object:
+def _told(func: Func, dims: Mapping[str, tuple[str, int]], fitting: Fitting) -> object:
     """A kernel with its variables numbered in the order of their appearance, and what is known of them."""
     order: dict[str, str] = {}
-    tiles: list[bool] = []
+    tiles: list[tuple[bool, ...] | None] = []
     for var in (*func.params, *variables(func.body)):
         if var.name not in order:
             order[var.name] = f"v{len(order)}"
             if isinstance(var.type, TileType):
-                tiles.append(var.name in fitting)
+                tiles.append(fitting.get(var.name))
     known = [(order.get(dims[p.name][0], dims[p.name][0]), dims[p.name][1]) if p.name in dims else None
              for p in func.params]  # fmt: skip
     params = tuple(Var(order[p.name], p.type) for p in func.params)

@@ -10,7 +10,7 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import def_counts, defs, statements, use_counts, uses
-from pto_jit.lower.axes import fitting_tiles
+from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.slotted import frozen
 
 _INDEX = ScalarType(i64)
@@ -22,8 +22,8 @@ class Facts:
     """mutable: variables assigned more than once; uses: how often a name is read; indices: 64-bit numbers that only say
     where memory is; natural: numbers that are not negative; limits: loop variables, by the names of what they stay
     below; dims: numbers that are extents of tensors, as (tensor, axis); varying: what is not the same in all iterations
-    of the kernel's loops; fitting: tiles that fit any valid extent when complete; roots: the tensor each view is of;
-    ceilings: numbers that vary, with one that does not and that they do not exceed.
+    of the kernel's loops; fitting: along which axes tiles fit any valid extent when complete; roots: the
+    tensor each view is of; ceilings: numbers that vary, with one that does not and that they do not exceed.
     """
 
     mutable: frozenset[str]
@@ -33,9 +33,13 @@ class Facts:
     limits: dict[str, frozenset[str]]
     dims: dict[str, frozenset[tuple[str, int]]]
     varying: frozenset[str]
-    fitting: frozenset[str]
+    fitting: Fitting
     roots: dict[str, str]
     ceilings: dict[str, Operand]
+
+    def fits(self, tile: str, axis: int) -> bool:
+        """Whether a tile fits any valid extent along an axis when it is complete."""
+        return tile in self.fitting and self.fitting[tile][axis]
 
     def is_natural(self, operand: Operand) -> bool:
         if isinstance(operand, Const):
@@ -54,10 +58,10 @@ class Facts:
 
 
 def gather(
-    func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str] = (), *, threads: bool = True
+    func: Func, dims: dict[str, tuple[str, int]], fitting: Fitting = NOTHING, *, threads: bool = True
 ) -> Facts:
-    """`dims`: which parameters are extents of which tensor parameters; `fitting`: tiles that another kernel made so
-    that they fit any valid extent; threads: with what only those who deal elements to threads ask for (`indices` and
+    """`dims`: which parameters are extents of which tensor parameters; `fitting`: the same of tiles that
+    another kernel made; threads: with what only those who deal elements to threads ask for (`indices` and
     `fitting`)."""
     body = func.body
     counts = def_counts(body) + Counter([p.name for p in func.params])
@@ -78,7 +82,7 @@ def gather(
     return Facts(
         mutable, use_counts(body), _indices(func) if threads else frozenset(),
         _natural(func, known, mutable), _limits(func, mutable), known, varying,
-        frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting} if threads else frozenset(), roots,
+        {**fitting_axes(body), **{n: fitting[n] for n in counts if n in fitting}} if threads else {}, roots,
         ceilings(func, mutable, varying),
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ class HigherWriter(LayoutWriter):
             super()._broadcast_to(op)
             return
         tile, own = self._all_axes(op.args[0])
-        wanted = [self.axis(e) for e in op.args[1:]]
+        wanted = [self.axis(e, fits=True) for e in op.args[1:]]  # those that are repeated
         own = [UNIT] * (len(wanted) - len(own)) + own
         axes = [w if a.unit else replace(a, declared=w.declared) if w.declared == a.declared else a
                 for a, w in zip(own, wanted, strict=True)]  # fmt: skip

@@ -14,6 +14,7 @@ from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.fitting import NOTHING, Fitting
 from pto_jit.lower.lines import axis_along
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.along import along_rows
@@ -169,11 +170,11 @@ class Kernel:
 
 def write_kernel(
     func: Func, dims: dict[str, tuple[str, int]], file: str, fastmath: bool, first_site: int = 0,
-    fitting: Container[str] = (), ahead: bool = True,
+    fitting: Fitting = NOTHING, ahead: bool = True,
 ) -> Kernel:  # fmt: skip
     """The kernel of an in-core function made by `nests`; TargetError for what it cannot be.
 
-    dims: the numbers that are extents of tensors; fitting: the program's tiles that fit any valid extent; ahead: loops
+    dims: the numbers that are extents of tensors; fitting: along which axes the program's tiles fit any; ahead: loops
     bring operands of products for later iterations (else just before the products, where others have left memory).
     """
     streamed = streamed_loads(func)

@@ -22,7 +22,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from pto_jit.dtypes import bool_, i64
@@ -30,7 +30,8 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
-from pto_jit.lower.axes import fitting_tiles, is_elementwise, touches_tiles
+from pto_jit.lower.axes import is_elementwise, touches_tiles
+from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.lower.lines import Axis, Lines
 from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
@@ -49,7 +50,7 @@ LEAST_OF_PRODUCTS = 16  # and of one whose kernel multiplies: those of a warp's 
 _INDEX = ScalarType(i64)
 
 
-def in_batches(func: Func, fitting: Container[str] = ()) -> Func:
+def in_batches(func: Func, fitting: Fitting = NOTHING) -> Func:
     """A kernel whose tiles of more than two axes are divided along the leading ones, as far as lines of these do not
     depend on each other; the same where lines are too short for a block of their own."""
     while any(map(is_high, _made(func))):
@@ -73,10 +74,10 @@ def _made(func: Func) -> Iterator[Var]:
     return (r for s in statements(func.body) if isinstance(s, Op) for r in s.results)
 
 
-def in_parts(func: Func, fitting: Container[str] = ()) -> Func:
+def in_parts(func: Func, fitting: Fitting = NOTHING) -> Func:
     """A kernel without products whose largest tile is divided; the same where its lines depend on each other.
 
-    fitting: tiles of other kernels that fit any valid extent.
+    fitting: along which axes tiles of other kernels fit any valid extent.
     """
     tiles = _tiles(func)
     sizes = _sizes(tiles)
@@ -94,7 +95,7 @@ def in_parts(func: Func, fitting: Container[str] = ()) -> Func:
 def in_smaller_parts(func: Func) -> Iterator[Func]:
     """A kernel in parts of half as many lines, a quarter and so on; nothing where lines depend on each other."""
     tiles = _tiles(func)
-    found = _independent(func, tiles, _of_largest(tiles), ())
+    found = _independent(func, tiles, _of_largest(tiles), NOTHING)
     part = found.extent if found is not None else 0
     while found is not None and part % 2 == 0 and part > LEAST_OF_PRODUCTS:
         part //= 2
@@ -104,7 +105,7 @@ def in_smaller_parts(func: Func) -> Iterator[Func]:
 def in_columns(func: Func) -> Func | None:
     """A kernel in parts of `COLUMNS` columns; None where parts would not divide all of its products."""
     tiles = _tiles(func)
-    found = _independent(func, tiles, _of_largest(tiles), ())
+    found = _independent(func, tiles, _of_largest(tiles), NOTHING)
     if found is None or found.extent <= COLUMNS or found.extent % COLUMNS:
         return None
     products = [s.results[0] for s in statements(func.body) if isinstance(s, Op) and s.op == "dot"]
@@ -129,12 +130,12 @@ def _of_largest(tiles: dict[str, TileType]) -> list[Axis]:
 
 @frozen
 class _Line:
-    """The axis that is divided, of all tiles that have it; fitting: tiles that fit any valid extent."""
+    """The axis that is divided, of all tiles that have it; fitting: along which axes tiles fit any valid extent."""
 
     axes: Lines
     axis: Axis
     extent: int
-    fitting: frozenset[str]
+    fitting: Fitting
 
     def of(self, tile: Operand) -> int | None:
         """Which axis of a tile it is."""
@@ -142,7 +143,7 @@ class _Line:
 
 
 def _independent(
-    func: Func, tiles: dict[str, TileType], candidates: Sequence[Axis], fitting: Container[str]
+    func: Func, tiles: dict[str, TileType], candidates: Sequence[Axis], fitting: Fitting
 ) -> _Line | None:
     """The first of some axes whose lines do not depend on each other.
 
@@ -151,7 +152,7 @@ def _independent(
     if not candidates:
         return None
     axes = Lines(func.body)
-    all_fitting = frozenset(fitting_tiles(func.body)) | {n for n in tiles if n in fitting}
+    all_fitting = {**fitting_axes(func.body), **{n: fitting[n] for n in tiles if n in fitting}}
     for line in dict.fromkeys(map(axes.find, candidates)):
         extents = {t.shape[k] for n, t in tiles.items() for k in range(t.rank) if t.shape[k] != 1
                    and axes.find((n, k)) == line}  # fmt: skip

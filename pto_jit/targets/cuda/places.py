@@ -148,8 +148,8 @@ class PlaceWriter(LineWriter):
                 self.check(f"{axis.valid} == {axis.declared}", "BoundsError", HOLE.format(what="reshape", axis=place),
                            op.loc, axis.valid, axis.declared)  # fmt: skip
         memory, pitch = self._shared_tile(source)
-        rank, rows, columns = self.placed([self.axis(e, fits=source.rows.fits or source.columns.fits)
-                                           for e in op.args[1:]], op.loc)  # fmt: skip
+        fits = all(a.fits for a in (source.rows, source.columns) if not a.unit)
+        rank, rows, columns = self.placed([self.axis(e, fits=fits) for e in op.args[1:]], op.loc)
         wide = source.columns.declared
         sizes = [f"{r.declared} * {c.declared}" for r, c in ((source.rows, source.columns), (rows, columns))]
         if not all(a.declared.isdigit() for a in (source.rows, source.columns, rows, columns)):

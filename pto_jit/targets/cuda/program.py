@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Block, Const, Func, Module, Op, Var
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import fitting_tiles
 from pto_jit.lower.called import called
 from pto_jit.lower.divide import PARTS, divided
+from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.lower.reuse import with_fewer_loads
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
@@ -80,7 +80,7 @@ def compile_module(
     flat = share_elements(tiled, module)
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
     dims = extents_of(split.func(split.entry).body)
-    fitting = fitting_tiles(flat.body)
+    fitting = fitting_axes(flat.body)
     split = share_kernels(split, dims, fitting)
     verify(split, infer, typed=known(module))
     entry = split.func(split.entry)
@@ -100,7 +100,7 @@ def compile_module(
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)), renamed)
 
 
-def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int, fitting: Container[str] = ()) -> Kernel:
+def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int, fitting: Fitting = NOTHING) -> Kernel:
     """The kernel of a function, divided where its tiles do not fit a block, or few rows of them keep few blocks busy;
     operands are brought ahead of their products where the parts fit every device with that.  TargetError where nothing
     helps.

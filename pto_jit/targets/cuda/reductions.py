@@ -12,7 +12,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.lower.axes import reduced_axes
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.access import AccessWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized
 from pto_jit.targets.source.scalars import cast, register_type
 
 _RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
@@ -35,8 +35,10 @@ class ReductionWriter(AccessWriter):
         dtype = result.type.dtype  # type: ignore[union-attr]
         index = op.op in ("argmax", "argmin")
         typ, rule = self._rule(op, source.dtype, dtype)
-        rows = UNIT if over_rows else source.rows
-        columns = UNIT if over_columns else source.columns
+        rows, columns = (
+            UNIT if over_it else sized(axis)
+            for over_it, axis in ((over_rows, source.rows), (over_columns, source.columns))
+        )  # fmt: skip
         kept = replace(source, dtype=dtype, rows=rows, columns=columns, array=None)
         scalar = isinstance(result.type, ScalarType)
         again = result.name in self.declared

@@ -14,6 +14,7 @@ from pto_jit.ir.nodes import NOWHERE, Block, Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, statements
 from pto_jit.lower.axes import GENERATED, is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.fitting import fitting_axes
 
 _INDEX = ScalarType(i64)
 _ZERO, _ONE = Const(0, _INDEX), Const(1, _INDEX)
@@ -39,6 +40,7 @@ class ValidExtents:
             if isinstance(s, Op):
                 for r in s.results:
                     self.makers.setdefault(r.name, []).append(s)
+        self.fitting = fitting_axes(body)
         self.found: dict[str, Extents | None] = {}
         self.clips: dict[tuple[str, int, Operand, Operand], Operand] = {}
 
@@ -98,14 +100,11 @@ class ValidExtents:
                     if extents[at] != _ONE:
                         return None  # an empty line makes the result empty
                     continue
-                candidates.append((self._is_generated(tile.name), extents[at]))
+                candidates.append((tile.name in self.fitting and self.fitting[tile.name][at], extents[at]))
             if not candidates:
                 return None
             out.append(min(candidates, key=lambda c: c[0])[1])
         return tuple(out)
-
-    def _is_generated(self, name: str) -> bool:
-        return any(op.op in GENERATED for op in self.makers.get(name, ()))
 
     def _loaded(self, op: Op) -> Extents | None:
         tensor = op.args[0]

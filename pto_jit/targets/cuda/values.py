@@ -45,6 +45,11 @@ class Axis:
 UNIT = Axis(True, "1", "1", "1")
 
 
+def sized(axis: Axis) -> Axis:
+    """An axis of what was computed otherwise than elementwise: it fits no other extent."""
+    return replace(axis, fits=False, parts=tuple([sized(a) for a in axis.parts])) if axis.fits or axis.parts else axis
+
+
 def times(factors: Iterable[str]) -> str:
     """The product of C expressions of which none is negative."""
     known, others = 1, []

@@ -19,13 +19,14 @@ and after, in each part of 4 rows::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import def_counts, statements
 from pto_jit.lower.axes import GENERATED, is_elementwise, is_reduction, unit_reshape
+from pto_jit.lower.fitting import Fitting
 
 _INDEX = ScalarType(i64)
 
@@ -33,12 +34,12 @@ _INDEX = ScalarType(i64)
 class Wholes:
     """The valid extents, along the divided axis, of the tiles that are asked for them.
 
-    line: the divided axis of a tile, or None; extent: that of the whole; fitting: tiles that fit any valid extent;
+    line: the divided axis of a tile, or None; extent: that of the whole; fitting: along which axes tiles fit any;
     fresh: names a new number.  `known` is False where no number says it: such tiles cannot be divided.
     """
 
     def __init__(
-        self, body: Block, line: Callable[[Operand], int | None], extent: int, fitting: Collection[str],
+        self, body: Block, line: Callable[[Operand], int | None], extent: int, fitting: Fitting,
         fresh: Callable[[str], str],
     ) -> None:  # fmt: skip
         self.line, self.fitting, self.fresh = line, fitting, fresh
@@ -116,9 +117,14 @@ class Wholes:
         for a in op.args:
             if not isinstance(a, Var) or not isinstance(a.type, TileType) or a in of_line:
                 continue
-            if at - result.rank + a.type.rank >= 0 and a.name not in self.fitting:
+            axis = at - result.rank + a.type.rank
+            if axis >= 0 and not self._fits(a, axis):
                 return None
-        return next((a for a in of_line if isinstance(a, Var) and a.name not in self.fitting), of_line[0])
+        return next((a for a in of_line if not self._fits(a, self.line(a))), of_line[0])
+
+    def _fits(self, tile: Operand, axis: int | None) -> bool:
+        return isinstance(tile, Var) and axis is not None and tile.name in self.fitting and (
+            self.fitting[tile.name][axis])  # fmt: skip
 
     def _loaded(self, op: Op, out: list[Stmt]) -> Var:
         """max(0, min(extent, size of the tensor - offset))."""
