@@ -31,7 +31,7 @@ from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.loops import PARALLEL, read_tensor, touches_tiles, written_tensor
+from pto_jit.targets.cuda.loops import DIMENSIONS, PARALLEL, longest_first, read_tensor, touches_tiles, written_tensor
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.recipes import RecipeFunctions
@@ -39,20 +39,20 @@ from pto_jit.targets.source.scalars import Expressions, constant, memory_type, r
 from pto_jit.targets.source.text import SourceText
 
 NEGATIVE = "a negative offset: {0} along axis {1}"
-DIMENSIONS = ("x", "y", "z")
 _EXACT = {"exp": "pto::exponential"}, "pto::ratio({}, {})"
 _FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}, "pto::fast_ratio({}, {})"
 """What takes the place of a recipe of the vector math, and of its ratios, for f32: what the hardware helps with."""
 GROUP = 16
 """Rows of the grid that blocks with operands in common take together: as high as wide where a device holds some 130
 blocks with tiles of 128 x 256."""
-_MACROS = frozenset("TR TC V WM WN Spread STAGES".split())
+_MACROS = frozenset("TR TC V WM WN Spread STAGES COVERED".split())
 
 
 class FunctionWriter:
     """Writes statements; one instance per kernel.
 
-    `chain`: the loops that the grid runs, outermost first; `teamed`: every team of threads has iterations of its own
+    `chain`: the loops that the grid runs, outermost first; `covered`: those of them of which a grid that no limit clips
+    has a block or thread for every iteration; `teamed`: every team of threads has iterations of its own
     of the innermost; `elements`: there are no tiles, every thread has iterations of its own.
     """
 
@@ -63,6 +63,7 @@ class FunctionWriter:
         self.func = func
         self.facts = facts
         self.chain = tuple(chain)
+        self.covered = longest_first(func.body, self.chain, facts.mutable, facts.varying)
         self.teamed = teamed
         self.elements = elements
         self.text = SourceText()
@@ -196,7 +197,10 @@ class FunctionWriter:
             few = all(n.isdigit() for n in (start, stop, step)) and int(stop) + int(step) < 2**31
             stride = f"{stride} * {step}" if few or "int64_t" in stride else f"int64_t({stride}) * {step}"
             begin = first if start == "0" else f"{start} + {first}"
-        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
+        covered = any(s is loop for s in self.covered)
+        move = f"PTO_NEXT({var}, {stop}, {stride})" if covered else f"{var} += {stride}"
+        self.text.line("PTO_KEEP_LOOP")
+        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {move})"):
             self.block(loop.body)
         self.read.clear()  # iterations of parallel loops are independent
         self.written.clear()

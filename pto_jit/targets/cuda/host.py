@@ -26,7 +26,7 @@ from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.regions import apart_in
-from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, fit, grid
+from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, fit, grid
 
 
 @mutable(eq=False)
@@ -122,11 +122,14 @@ class HostProgram:
         """The version of a kernel for a launch of a size, as `Site.size` tells it."""
         trips, extents, shapes = size
         known = self._versions.setdefault(device, {})
-        key = (kernel.name, device.warpgroups, extents, shapes, trips if kernel.kind in BY_TRIPS else ())
+        covered = covers(kernel, trips)
+        by_trips = trips if kernel.kind in BY_TRIPS else ()
+        key = (kernel.name, device.warpgroups, covered, extents, shapes, by_trips)
         found = known.get(key)
         if found is None or found.kernel is not kernel:
             capacities = {macro: n for (macro, _), n in zip(kernel.capacities, extents, strict=True)}
             spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups)
+            spread = covering(spread) if covered else spread
             if len(known) >= _MOST_VERSIONS:
                 known.clear()
             found = known[key] = _Version(kernel, spread, shared, device.prepare(kernel, spread, shared))

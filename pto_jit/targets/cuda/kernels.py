@@ -127,7 +127,8 @@ class Kernel:
     what the extents of tiles are;
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
     code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
-    in memory.
+    in memory; covered: how deep in the chain the loops are that a grid covers unless a limit clips it, with the macro
+    COVERED.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Kernel:
     streams: bool = False
     slots: int = SLOTS
     first_iteration: tuple[Op | For, ...] = ()
+    covered: tuple[int, ...] = ()
 
     @property
     def exchanged_bytes(self) -> int:
@@ -266,11 +268,12 @@ def _kernel(
         for line in without_unused(body):
             text.line(line)
     extents = (*capacities.values(), *(e for shape in shapes for e in shape))
+    covered = tuple(k for k, loop in enumerate(writer.chain) if any(s is loop for s in writer.covered))
     return Kernel(func.name, func, text.wrapped(), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes,
                   run, tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, writer.warpgroups, STAGES,
                   tuple(writer.shared), streams=streams, slots=_slots(func.body),
-                  first_iteration=_first_iteration(func, writer.chain, extents))  # fmt: skip
+                  first_iteration=_first_iteration(func, writer.chain, extents), covered=covered)  # fmt: skip
 
 
 def _macros(text: SourceText, kind: str, writer: FunctionWriter, run: int, capacities: tuple[str, ...]) -> None:

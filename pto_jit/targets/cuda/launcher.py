@@ -14,7 +14,7 @@ from typing import Any
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import BoundsError, LaunchError
-from pto_jit.ir.nodes import Call, Const, Func, Module, Op, Operand, Var
+from pto_jit.ir.nodes import Call, Const, For, Func, Module, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import frozen
@@ -31,7 +31,7 @@ from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.regions import apart_in
-from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, fit
+from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, covering, covers, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
 from pto_jit.targets.source.text import file_name, text_of
 
@@ -68,11 +68,18 @@ def _version(kernel: Kernel, limit: int) -> Version:
         try:
             spread, shared = fit(kernel, extents, shapes, [bound] * len(kernel.chain), limit)
             check_shared(kernel, shared, limit)
-            return Version(kernel, spread, shared)
+            trips = [_trip(loop) for loop in kernel.chain]
+            return Version(kernel, covering(spread) if covers(kernel, trips) else spread, shared)
         except LaunchError:
             if bound <= 16 or not kernel.capacities:
                 raise
             bound //= 2
+
+
+def _trip(loop: For) -> int:
+    """How often a loop runs; more than any grid has blocks where that is only known when the program runs."""
+    bounds = [int(o.value) for o in (loop.start, loop.stop, loop.step) if isinstance(o, Const)]
+    return len(range(*bounds)) if len(bounds) == 3 else 2**62
 
 
 class HostWriter(CFunctionWriter):

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import Block, Break, Continue, For, Op, Return, Stmt, Var, While
+from collections.abc import Container
+
+from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import WRITES, blocks, defs, statements, uses
 from pto_jit.lower import axes
 from pto_jit.slotted import replace
 
 PARALLEL = ("parallel", "chunk", "in_chunk")
+DIMENSIONS = ("x", "y", "z")
+"""The axes of a grid, which the innermost loops of a chain are, the last loop first."""
 
 
 def touches_tiles(stmt: Stmt) -> bool:
@@ -74,6 +78,43 @@ def chain_of(body: Block) -> tuple[For, ...]:
             return tuple(out)
         out.append(loop)
         body = loop.body
+
+
+def longest_first(body: Block, chain: tuple[For, ...], mutable: Container[str], varying: Container[str]) -> list[For]:
+    """The loops of a grid, of those of a chain, that run as often as ever where those around them are at their start: a
+    grid made for that covers all iterations.
+
+    mutable, varying: as in `Facts`.  So it is where the bounds are always the same, and where a loop begins later and
+    later (as loops around it count upwards) and ends at a bound that stays, or so much after its start at most.
+    """
+    makers = {s.results[0].name: s for s in statements(body) if isinstance(s, Op) and len(s.results) == 1}
+    counted = {loop.var.name for loop in chain}
+
+    def made(operand: Operand) -> Op | None:
+        changes = isinstance(operand, Const) or operand.name in mutable
+        return None if changes else makers.get(operand.name)
+
+    def stays(operand: Operand) -> bool:
+        return isinstance(operand, Const) or operand.name not in varying
+
+    def rises(operand: Operand) -> bool:
+        if stays(operand) or (operand.name in counted and operand.name not in mutable):  # type: ignore[union-attr]
+            return True
+        op = made(operand)
+        if op is not None and op.op == "mul":
+            return any(isinstance(a, Const) and a.value >= 0 for a in op.args) and all(map(rises, op.args))
+        return op is not None and op.op in ("add", "min", "max", "copy") and all(map(rises, op.args))
+
+    def follows(stop: Operand, start: Operand) -> bool:
+        op = None if stays(stop) else made(stop)
+        if op is not None and op.op == "min":
+            return all(follows(a, start) for a in op.args)
+        if op is not None and op.op == "add":
+            return any(a == start and stays(b) for a, b in (op.args, op.args[::-1]))
+        return stays(stop)
+
+    return [loop for loop in chain[-len(DIMENSIONS) :] if isinstance(loop.step, Const) and loop.step.value > 0
+            and rises(loop.start) and follows(loop.stop, loop.start)]  # fmt: skip
 
 
 def with_makers(body: Block, makers: dict[str, Block]) -> Block:

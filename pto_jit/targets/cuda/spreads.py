@@ -272,6 +272,21 @@ def _too_large(kernel: Kernel, rows: int, columns: int) -> LaunchError:
     )
 
 
+_BLOCKS = (2**31 - 1, _ROWS, _ROWS)
+"""The most blocks along the x, y and z of a grid."""
+
+
+def covers(kernel: Kernel, trips: Sequence[int]) -> bool:
+    """Whether a grid has a block or thread for every iteration of the loops that say so (`Kernel.covered`)."""
+    last = len(trips) - 1
+    return kernel.covered != () and all(trips[k] <= _BLOCKS[last - k] for k in kernel.covered)
+
+
+def covering(spread: Spread) -> Spread:
+    """The same for launches whose grid covers all iterations."""
+    return Spread((*spread.defines, ("COVERED", 1)), spread.block, spread.teams)
+
+
 def grid(kernel: Kernel, spread: Spread, trips: Sequence[int]) -> tuple[int, int, int]:
     """Blocks for the innermost three loops of the chain; a block takes several iterations where there are too many."""
     out = [1, 1, 1]
@@ -279,5 +294,5 @@ def grid(kernel: Kernel, spread: Spread, trips: Sequence[int]) -> tuple[int, int
         per_block = spread.teams if axis == 0 else 1
         if kernel.kind == "elements":
             per_block = spread.block[axis]
-        out[axis] = max(1, min(-(-trip // per_block), _ROWS if axis else 2**31 - 1))
+        out[axis] = max(1, min(-(-trip // per_block), _BLOCKS[axis]))
     return out[0], out[1], out[2]

@@ -19,6 +19,13 @@
 #define PTO_UNROLL_BY(n) PTO_PRAGMA(unroll n)
 #define PTO_PRAGMA(text) _Pragma(#text)
 #define PTO_KEEP_LOOP _Pragma("unroll 1")
+// What a loop of the grid goes on with. COVERED: the grid has a block or thread for every iteration; then there is no
+// loop, and nothing of it in registers.
+#if defined(COVERED)
+#define PTO_NEXT(at, stop, stride) at = stop
+#else
+#define PTO_NEXT(at, stop, stride) at += stride
+#endif
 #include "pto_elements.h"
 
 namespace pto {

@@ -33,8 +33,10 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
   pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(
       a_1_part_shared + STAGES * a_1_part_shared_size);
   // matrix.py:21
-  for (int64_t i = int64_t(pto::grouped_place<16>().y) * 128; i < 4096; i += gridDim.y * 128) {
-    for (int64_t j = int64_t(pto::grouped_place<16>().x) * 256; j < b_d1; j += int64_t(gridDim.x) * 256) {
+  PTO_KEEP_LOOP
+  for (int64_t i = int64_t(pto::grouped_place<16>().y) * 128; i < 4096; PTO_NEXT(i, 4096, gridDim.y * 128)) {
+    PTO_KEEP_LOOP
+    for (int64_t j = int64_t(pto::grouped_place<16>().x) * 256; j < b_d1; PTO_NEXT(j, b_d1, int64_t(gridDim.x) * 256)) {
       float t0[Spread::rows(128)][Spread::columns(256)];
       int t0_rows, t0_columns;
       PTO_UNROLL

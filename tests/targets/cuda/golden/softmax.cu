@@ -22,11 +22,14 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) softmax_inc
     const int64_t x_d1, pto::Failure* failure) {
   (void)failure;
   // rows.py:17
-  for (int64_t r_chunk = int64_t(blockIdx.y); r_chunk < r_chunks; r_chunk += gridDim.y) {
+  PTO_KEEP_LOOP
+  for (int64_t r_chunk = int64_t(blockIdx.y); r_chunk < r_chunks; PTO_NEXT(r_chunk, r_chunks, gridDim.y)) {
     const int64_t r_lo = r_chunk * 64;
     const int64_t r_end = r_lo + 64;
     const int64_t r_hi = pto::smaller<int64_t>(r_end, x_d0);
-    for (int64_t r = r_lo + int64_t(blockIdx.x) * TR + threadIdx.y; r < r_hi; r += int64_t(gridDim.x) * TR) {
+    PTO_KEEP_LOOP
+    for (int64_t r = r_lo + int64_t(blockIdx.x) * TR + threadIdx.y; r < r_hi;
+        PTO_NEXT(r, r_hi, int64_t(gridDim.x) * TR)) {
       // rows.py:18
       float x_1[1][Spread::columns(MOST_X_D1)];
       pto::load_tile<Spread, true, false>(x_1, x.data + r * x.stride[0], x.stride[0], 1, 1, int(x_d1), float(0));

@@ -18,7 +18,9 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) vector_add_
     const pto::Tensor<float, 1> a, const pto::Tensor<float, 1> b, const pto::Tensor<float, 1> out, const int64_t a_d0,
     pto::Failure* failure) {
   // elementwise.py:20
-  for (int64_t i = (int64_t(blockIdx.x) * TR + threadIdx.y) * 4096; i < a_d0; i += int64_t(gridDim.x) * TR * 4096) {
+  PTO_KEEP_LOOP
+  for (int64_t i = (int64_t(blockIdx.x) * TR + threadIdx.y) * 4096; i < a_d0;
+      PTO_NEXT(i, a_d0, int64_t(gridDim.x) * TR * 4096)) {
     // elementwise.py:21
     const int a_1_columns = pto::clipped(4096, a.shape[0], i);
     float a_1[1][Spread::columns(4096)];
