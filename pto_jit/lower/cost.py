@@ -71,7 +71,7 @@ class Estimate:
         return self._of_body(inner, self._place((loop,), None))
 
     def _of_body(self, loop: For, place: Place) -> Operand:
-        cost, least = self._block(loop.body, place, _is_vector(loop)), _STEP // _LANES
+        cost, least = self._block(loop.body, place, is_vector(loop)), _STEP // _LANES
         value = cost.operand(self.out, self.bits)
         return value if cost.terms.get((), 0) >= least else self.out.op("max", value, index(least))
 
@@ -190,8 +190,8 @@ class Estimate:
                 return self._op(stmt, place, vector)
             case For():
                 trips = self._trips(stmt, place)
-                body = self._block(stmt.body, place, _is_vector(stmt))
-                turn = body + Amount.of(_STEP // (_LANES if _is_vector(stmt) else 1))
+                body = self._block(stmt.body, place, is_vector(stmt))
+                turn = body + Amount.of(_STEP // (_LANES if is_vector(stmt) else 1))
                 return turn * Amount.of(UNKNOWN if trips is None else trips)
             case While():
                 turn = self._block(stmt.before, place, False) + self._block(stmt.body, place, False)
@@ -306,7 +306,7 @@ class Estimate:
         return Amount.of(2 * _FLOP) * self._elements(a, op, place) * self._count(wide)
 
 
-def _is_vector(loop: For) -> bool:
+def is_vector(loop: For) -> bool:
     """Whether iterations are likely to be the lanes of vectors: innermost, independent, scalar code."""
     if loop.kind not in ("parallel", "in_chunk"):
         return False

@@ -21,6 +21,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.grain import PIECE, choose_grains
 from pto_jit.semantic import interpreter
 from pto_jit.semantic.rules import infer
+from pto_jit.slotted import replace
 from tests.lower.test_docstrings import programs
 
 
@@ -171,16 +172,107 @@ def test_two_loops_as_one_visit_every_pair_once(
         np.testing.assert_array_equal(x, expected, err_msg=f"{m} {n} {a} {b}")
 
 
+THREE = """// Function Type: InCore
+func @f(%x: !pto.memref<gm,16x16x64,i64>, %k: i64, %m: i64, %n: i64, %a: i64, %b: i64, %c: i64) {
+  FOR %h:idx, %a:idx, %k:idx, 1:idx {kind=parallel}
+    FOR %i:idx, %b:idx, %m:idx, 3:idx {kind=parallel}
+      %r = smul %i, 1 : i64
+      FOR %j:idx, %c:idx, %n:idx, 2:idx {kind=parallel}
+        %old = sgetelem %x[%h, %r, %j] : i64
+        %new = sadd %old, 1 : i64
+        ssetelem %new, %x[%h, %r, %j]
+      ENDFOR
+    ENDFOR
+  ENDFOR
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("piece", [1, 3000, 20_000, 200_000, PIECE])
+def test_three_loops_as_one_visit_all_of_their_iterations_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grain, "PIECE", piece)
+    monkeypatch.setattr(grain, "_ALIGN", 1)
+    module, decisions = scheduled(THREE)
+    assert loops(module)[0].var.name == "h.block" and decisions[0].loops == ("h", "i", "j")
+    rng = random.Random(piece)
+    for _ in range(60):
+        k, m, a, b = (rng.choice((0, 1, 2, 3, 15, 16)) for _ in range(4))
+        n, c = (rng.choice((0, 1, 2, 3, 17, 63, 64)) for _ in range(2))
+        x = np.zeros((16, 16, 64), np.int64)
+        interpreter.run(module, [x, k, m, n, a, b, c])
+        expected = np.zeros((16, 16, 64), np.int64)
+        expected[a:k, b:m:3, c:n:2] += 1
+        np.testing.assert_array_equal(x, expected, err_msg=f"{k} {m} {n} {a} {b} {c}")
+
+
+def pieces(module: Module) -> int:
+    (outer, *_) = loops(module)
+    assert isinstance(outer.stop, Const) and isinstance(outer.grain, Const)
+    return -(-int(outer.stop.value) // int(outer.grain.value))
+
+
+def test_few_dear_iterations_of_inner_loops_are_one_piece_each() -> None:
+    """Of tiles, of loops in vectors along their rows, and of three loops; blocks of elements are whole vectors."""
+    tiles = ROWS.format(m=8, n=1 << 19, op="exp")
+    around = "FOR %{0}:idx, 0:idx, 1:idx, 1:idx {{kind=parallel}}\nFOR %i"
+    two = tiles.replace("FOR %i", around.format("a")).replace("ENDFOR", "ENDFOR\nENDFOR")
+    assert pieces(scheduled(two)[0]) == 8
+    three = two.replace("FOR %i", around.format("b")).replace("ENDFOR\nENDFOR", "ENDFOR\nENDFOR\nENDFOR")
+    assert pieces(scheduled(three)[0]) == 8
+    steps = tiles.replace("8:idx, 1:idx", "64:idx, 8:idx")
+    assert pieces(scheduled(steps.replace("FOR %i", around.format("a")).replace("ENDFOR", "ENDFOR\nENDFOR"))[0]) == 8
+    for proof, expected in (("", 2), ("in rows", 40)):
+        module = parse("""// Function Type: InCore
+func @f(%x: !pto.memref<gm,64x1000000,f32>) {
+  FOR %a:idx, 0:idx, 1:idx, 1:idx {kind=parallel}
+    FOR %i:idx, 0:idx, 40:idx, 1:idx {kind=parallel}
+      FOR %j:idx, 0:idx, 1000000:idx, 1:idx
+        %v = sgetelem %x[%i, %j] : f32
+        %e = sexp %v : f32
+        ssetelem %e, %x[%i, %j]
+      ENDFOR
+    ENDFOR
+  ENDFOR
+  return
+}
+""")
+        (func,) = module.funcs
+        _, i, j = loops(module)
+        nest = replace(loops(module)[0], body=(replace(i, body=(replace(j, proof=proof),)),))
+        module = replace(module, funcs=(replace(func, body=(nest, *func.body[1:])),))
+        assert pieces(choose_grains(module, [])) == expected
+
+
 def test_few_outer_iterations_are_divided_with_the_inner_ones_and_many_are_not() -> None:
     module, _ = scheduled(NEST.format(outer="parallel", inner="parallel").replace("%a:idx, %m:idx", "0:idx, 300:idx"))
     assert loops(module)[0].var.name == "i"
 
 
-@pytest.mark.parametrize("change", [("%b:idx, %n:idx", "%i:idx, %n:idx"), ("1:idx {kind=parallel}\n    %r", "2:idx {kind=parallel}\n    %r"),
+@pytest.mark.parametrize("change", [("%b:idx, %n:idx", "%i:idx, %n:idx"), ("1:idx {kind=parallel}\n    %r", "%b:idx {kind=parallel}\n    %r"),
                                     ("    %r", "    %q = sgetelem %x[0, 0] : i64\n    %r")])  # fmt: skip
 def test_loops_that_are_no_plain_nest_stay_two(change: tuple[str, str]) -> None:
     module, _ = scheduled(NEST.format(outer="parallel", inner="parallel").replace(*change))
     assert [loop.var.name for loop in loops(module)] == ["i", "j"]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 100_000), (1, 3, 70_001), (2, 100, 1000), (300, 2, 2), (0, 5, 5), (5, 5, 0)])
+def test_the_compiled_nest_of_three_gives_the_same_on_any_number_of_workers(shape: tuple[int, int, int]) -> None:
+    def nest(x: pl.Tensor, y: pl.Tensor) -> None:
+        for h in pl.range(x.shape[0], parallel=True):
+            for i in pl.range(x.shape[1], parallel=True):
+                for j in pl.range(0, x.shape[2], 128, parallel=True):
+                    pl.store(pl.exp(pl.load(x[h, i], [j], [128])), [j], y[h, i])
+
+    x = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    results: list[Any] = []
+    for threads in (1, 2, 4):
+        y = np.ones(shape, np.float32)
+        pto.jit(num_threads=threads)(nest)(x, y)
+        results.append(y)
+    np.testing.assert_allclose(results[0], np.exp(x), rtol=1e-6)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 100_000), (2, 70_001), (200, 300), (0, 5), (5, 0), (7, 64)])
