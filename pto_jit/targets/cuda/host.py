@@ -58,12 +58,14 @@ class DeviceTensor:
 class Site:
     """A call of a kernel.
 
-    overlaps: pairs of its arguments that must not share memory, as `Overlap`s; size: see `hostcode.first_iteration`.
+    overlaps: pairs of its arguments that must not share memory, as `Overlap`s; size: see `hostcode.first_iteration`;
+    run: columns that a thread takes at a time, where fewer may be better for the tensors of a launch, else 1.
     """
 
     kernel: str
     overlaps: tuple[tuple[int, int, bool], ...]
     size: Callable[..., tuple[Any, Any, Any]]
+    run: int
 
 
 @frozen(eq=False)
@@ -116,19 +118,20 @@ class HostProgram:
         places = {p.name: k for k, p in enumerate(kernel.func.params)}
         pairs = [(places[o.read], places[o.written], o.same) for o in kernel.overlaps]
         overlaps = tuple(pair for pair in pairs if not self._apart(call.args[pair[0]], call.args[pair[1]]))
-        return Site(call.callee, overlaps, first_iteration(kernel))
+        run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
+        return Site(call.callee, overlaps, first_iteration(kernel), run)
 
-    def version(self, kernel: Kernel, size: tuple[Any, Any, Any], device: Device) -> _Version:
-        """The version of a kernel for a launch of a size, as `Site.size` tells it."""
+    def version(self, kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> _Version:
+        """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs."""
         trips, extents, shapes = size
         known = self._versions.setdefault(device, {})
         covered = covers(kernel, trips)
         by_trips = trips if kernel.kind in BY_TRIPS else ()
-        key = (kernel.name, device.warpgroups, covered, extents, shapes, by_trips)
+        key = (kernel.name, device.warpgroups, covered, run, extents, shapes, by_trips)
         found = known.get(key)
         if found is None or found.kernel is not kernel:
             capacities = {macro: n for (macro, _), n in zip(kernel.capacities, extents, strict=True)}
-            spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups)
+            spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups, run)
             spread = covering(spread) if covered else spread
             if len(known) >= _MOST_VERSIONS:
                 known.clear()
@@ -233,7 +236,8 @@ class _Run:
         trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
-        version = self.program.version(kernel, size, self.device)
+        run = _run_of(site.run, args) if site.run > 1 else kernel.run
+        version = self.program.version(kernel, size, run, self.device)
         values = [_as_argument(value, p.type, kernel) for value, p in zip(args, kernel.func.params, strict=True)]
         values.append(ctypes.c_void_p(self.program.failures(self.device).address))
         spread = version.spread
@@ -254,6 +258,26 @@ def _packed(shape: Sequence[int], size: int) -> tuple[int, ...]:
         out.append(size)
         size *= extent
     return tuple(reversed(out))
+
+
+def _run_of(most: int, args: Sequence[Any]) -> int:
+    """How many columns at a time, up to `most`, all tensors of most axes allow (`pto::in_runs`): what others have stays
+    in caches."""
+    run, rank = most, 1
+    for x in args:
+        if type(x) is not DeviceTensor or len(x.shape) < rank:
+            continue
+        if len(x.shape) > rank:
+            rank, run = len(x.shape), most
+        size = x.dtype.bytes
+        places = x.pointer
+        for stride in x.strides[:-1]:
+            places |= stride
+        if x.strides[-1] != size:
+            run = 1
+        elif places & 15:
+            run = min(run, max(1, (places & -places) // size))
+    return run
 
 
 def _check_overlap(kernel: Kernel, read: int, written: int, same: bool, args: Sequence[Any]) -> None:

@@ -156,6 +156,11 @@ class Kernel:
     covered: tuple[int, ...] = ()
 
     @property
+    def in_order(self) -> bool:
+        """Whether threads should have elements that follow each other: what goes along lines combines runs first."""
+        return "pto_lines.cuh" in self.source
+
+    @property
     def exchanged_bytes(self) -> int:
         """About as many bytes of shared memory take the operations through which threads exchange numbers (`room` of
         the headers): only the compiler knows which of them share it."""

@@ -91,14 +91,13 @@ def longest_first(body: Block, chain: tuple[For, ...], mutable: Container[str], 
     counted = {loop.var.name for loop in chain}
 
     def made(operand: Operand) -> Op | None:
-        changes = isinstance(operand, Const) or operand.name in mutable
-        return None if changes else makers.get(operand.name)
+        return None if isinstance(operand, Const) or operand.name in mutable else makers.get(operand.name)
 
     def stays(operand: Operand) -> bool:
         return isinstance(operand, Const) or operand.name not in varying
 
     def rises(operand: Operand) -> bool:
-        if stays(operand) or (operand.name in counted and operand.name not in mutable):  # type: ignore[union-attr]
+        if isinstance(operand, Const) or stays(operand) or (operand.name in counted and operand.name not in mutable):
             return True
         op = made(operand)
         if op is not None and op.op == "mul":

@@ -52,13 +52,13 @@ def as_matrix(extents: tuple[int, ...]) -> tuple[int, ...]:
 
 def fit(
     kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int], limit: int,
-    warpgroups: bool = False,
+    warpgroups: bool = False, run: int | None = None,
 ) -> tuple[Spread, int]:  # fmt: skip
     """`choose` with as many stages as pay, and the bytes of shared memory that a block takes.
 
-    warpgroups: the device multiplies by warpgroups.  limit: the bytes that a block can have.  A multiprocessor has a
-    little more, which blocks share: fewer stages are taken where that lets more blocks run at a time, until there are
-    two warps for each of its four schedulers.
+    warpgroups: the device multiplies by warpgroups.  run: as `choose` has it.  limit: the bytes that a block can have.
+    A multiprocessor has a little more, which blocks share: fewer stages are taken where that lets more blocks run at a
+    time, until there are two warps for each of its four schedulers.
     Without room for two stages there is one, and copies are waited for.
     """
     shapes = [as_matrix(s) for s in shapes]
@@ -66,7 +66,7 @@ def fit(
         found = _of_warpgroups(kernel, extents, shapes, limit)
         if found is not None:
             return found
-    spread = choose(kernel, extents, shapes, trips)
+    spread = choose(kernel, extents, shapes, trips, run)
     versions: list[tuple[Spread, int]] = []
     for stages in range(kernel.stages, 0, -1):
         version = with_stages(spread, stages)
@@ -137,10 +137,12 @@ def power_of_two(n: int) -> int:
 
 
 def choose(
-    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int]
-) -> Spread:
+    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int],
+    run: int | None = None,
+) -> Spread:  # fmt: skip
     """For the run-time extents behind the capacities (by macro), the extents of all tiles, the iterations of the chain.
 
+    run: so many columns at a time the tensors of a launch allow, where they are known.
     Raises LaunchError for tiles that do not fit the registers of a block.
     """
     if kernel.kind == "elements":
@@ -151,7 +153,10 @@ def choose(
         return _fragments(kernel, extents, shapes)
     rows = max((s[0] for s in shapes if len(s) == 2), default=1)
     columns = max((s[-1] for s in shapes), default=1)
-    run = kernel.run
+    run = run or kernel.run
+    if not kernel.in_order:  # runs that no access takes as a whole only keep the lanes of a warp apart from each other
+        while columns % run:
+            run //= 2
     while run > 1 and columns <= 16 * run:  # half of it leaves no threads of a warp without columns
         run //= 2
     if kernel.teamed:

@@ -9,6 +9,8 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import elementwise, rows
+from pto_jit.device_kernel import emulate
+from pto_jit.targets.cuda.devices import EmulatedDevice
 from pto_jit.targets.cuda.spreads import choose
 
 from .harness import emulated, needs_compiler
@@ -36,8 +38,6 @@ def test_softmax_of_rows_of_any_length(shape: tuple[int, int]) -> None:
 def test_softmax_in_place() -> None:
     x = normal(5, 100)
     expected = softmax_of(x)
-    from pto_jit.device_kernel import emulate
-
     emulate(rows.softmax.compile(x, x, target="cuda"), x, x)
     np.testing.assert_allclose(x, expected, rtol=2e-6, atol=1e-9)
 
@@ -92,8 +92,6 @@ def test_tensors_of_any_layout_and_alignment(dtype: type) -> None:
     whole = (RNG.standard_normal((40, 161)) * 50).astype(dtype)
     for x in (whole[:37], whole[1:37, 3:100], whole[::2, :97], whole.T[:, 1:37], whole[:, ::3]):
         y = np.zeros(x.shape, dtype)
-        from pto_jit.device_kernel import emulate
-
         emulate(scaled.compile(x, y, 2, target="cuda"), x, y, 2)
         np.testing.assert_array_equal(y, x * dtype(2))
 
@@ -352,8 +350,8 @@ def test_a_thread_holds_fewer_elements_of_each_where_several_rows_are_read() -> 
 def test_no_thread_of_a_warp_is_without_columns_where_shorter_runs_give_it_some() -> None:
     spec = pto.spec((None, None), pl.f32)
     (kernel,) = elementwise.gelu_tanh.compile(spec, spec, target="cuda")._kernel.built.program.host.kernels.values()
-    found = {n: dict(choose(kernel, {}, [(1, n)], [99, 99]).defines)["V"] for n in (32, 33, 64, 96, 128, 4096)}
-    assert found == {32: 1, 33: 2, 64: 2, 96: 4, 128: 4, 4096: 4}
+    found = {n: dict(choose(kernel, {}, [(1, n)], [99, 99]).defines)["V"] for n in (32, 33, 34, 64, 96, 128, 4096)}
+    assert found == {32: 1, 33: 1, 34: 2, 64: 2, 96: 4, 128: 4, 4096: 4}
 
 
 @pto.jit
@@ -398,3 +396,31 @@ def test_the_place_of_the_extreme_of_an_incomplete_tile_counts_declared_columns(
     _, (_, o) = emulated(kernel, x, np.zeros(1, np.int64))
     kernel.interpret(x, expected := np.zeros(1, np.int64))
     assert o[0] == expected[0] == 3 * 32 + 5
+
+
+@pto.jit
+def scaled_by(x: pl.Tensor, factors: pl.Tensor, y: pl.Tensor):
+    n, m = x.shape
+    for r in pl.range(0, n, 8, parallel=True):
+        for c in pl.range(0, m, 256, parallel=True):
+            pl.store(pl.load(x, [r, c], [8, 256]) * pl.load(factors, [c], [256]), [r, c], y)
+
+
+def test_lanes_have_neighbours_where_runs_cannot_be_accessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By extents that are no multiples of a run, by strides, and by addresses; what has fewer axes is not asked."""
+    prepared: list[dict[str, int]] = []
+    prepare = EmulatedDevice.prepare
+    monkeypatch.setattr(EmulatedDevice, "prepare", lambda self, kernel, spread, shared: (
+        prepared.append(dict(spread.defines)), prepare(self, kernel, spread, shared))[1])  # fmt: skip
+    wide, factors = normal(12, 516), normal(516)
+    for x, run in ((wide[:, :512], 4), (wide[:, 2:514], 2), (wide[:, 1:513], 1), (wide[:, :510:2], 1),
+                   (np.ascontiguousarray(wide[:, :510]), 2), (np.ascontiguousarray(wide[:, :509]), 1)):  # fmt: skip
+        y, prepared[:] = np.zeros_like(x, order="C"), []
+        emulate(scaled_by.compile(x, factors[1 : 1 + x.shape[1]], y, target="cuda"), x, factors[1 : 1 + x.shape[1]], y)
+        np.testing.assert_array_equal(y, x * factors[1 : 1 + x.shape[1]])
+        assert [defines["V"] for defines in prepared] == [run]
+    for columns, run in ((4096, 4), (4094, 2), (4095, 1)):
+        x, prepared[:] = normal(2, columns), []
+        emulate(rows.softmax.compile(x, np.zeros_like(x), target="cuda"), x, y := np.zeros_like(x))
+        np.testing.assert_allclose(y, softmax_of(x), rtol=2e-6, atol=1e-9)
+        assert [defines["V"] for defines in prepared] == [run]
