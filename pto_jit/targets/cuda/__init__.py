@@ -5,8 +5,8 @@
 * `parts`, `wholes`, `tiling`, `forms`, `slices`, `merged`, `thin`, `along`: the IR rewritten for blocks: tiles too
   large for one, products of whole tensors, long contractions, lines that become rows
 * `bounds`, `valid`, `shapes`, `facts`: extents: what the host computes, what is known before a kernel is written
-* `loops`, `roles`, `spreads`, `regions`: choices: what threads share, what tiles are to products, how tiles are
-  spread, what may overlap
+* `loops`, `order`, `roles`, `spreads`, `regions`: choices: what threads share, which blocks come first, what tiles are
+  to products, how tiles are spread, what may overlap
 * `kernels`, `function`, `tiles`, `access`, `elements`, `folds`, `values`: a kernel as a source: loops and scalars,
   slots of a thread, loads and stores, loops over elements and those that a block shares
 * `products`, `vectors`, `reductions`, `moves`, `lines`, `places`: operations between threads: products, one row by a

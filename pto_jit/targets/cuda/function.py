@@ -32,6 +32,7 @@ from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import DIMENSIONS, PARALLEL, longest_first, read_tensor, touches_tiles, written_tensor
+from pto_jit.targets.cuda.order import growing
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.recipes import RecipeFunctions
@@ -76,6 +77,7 @@ class FunctionWriter:
         self.whole_rows = False
         self.tensor_cores = False
         self.warpgroups = False
+        self.late = growing(func.body, self.chain)  # variables of the grid whose last iterations come first
         self.grouped = False  # whether blocks have places in the grid by groups of rows (`pto::grouped_place`)
         self.shared: list[Any] = []
         self.declared: set[str] = set()  # scalars and tiles that exist as C variables
@@ -208,14 +210,17 @@ class FunctionWriter:
     def _share(self, dimension: int) -> tuple[str, str]:
         """Where the iterations of a loop of the chain begin for a block or thread, and how far apart they are."""
         axis = DIMENSIONS[dimension]
+        place = f"blockIdx.{axis}"
+        if self.grouped and dimension < 2:
+            place = f"pto::grouped_place<{GROUP}>().{axis}"
+        if self.chain[len(self.chain) - 1 - dimension].var.name in self.late:
+            place = f"gridDim.{axis} - 1 - {place}"
         if self.elements and dimension < 2:
-            return (f"int64_t(blockIdx.{axis}) * blockDim.{axis} + threadIdx.{axis}",
+            return (f"int64_t({place}) * blockDim.{axis} + threadIdx.{axis}",
                     f"int64_t(gridDim.{axis}) * blockDim.{axis}")  # fmt: skip
         if dimension == 0 and self.teamed:
-            return "int64_t(blockIdx.x) * TR + threadIdx.y", "int64_t(gridDim.x) * TR"
-        if self.grouped and dimension < 2:
-            return f"int64_t(pto::grouped_place<{GROUP}>().{axis})", f"gridDim.{axis}"
-        return f"int64_t(blockIdx.{axis})", f"gridDim.{axis}"
+            return f"int64_t({place}) * TR + threadIdx.y", "int64_t(gridDim.x) * TR"
+        return f"int64_t({place})", f"gridDim.{axis}"
 
     def _plain_loop(self, loop: For, var: str, start: str, stop: str, step: str, down: bool) -> None:
         if loop.var.name in self.declared:  # read after the loop too

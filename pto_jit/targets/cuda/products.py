@@ -74,6 +74,8 @@ class ProductWriter(VectorWriter):
         self.grouped = all(map(_on_tensor_cores, products)) and blocks_share_operands(body, self.chain, self.roles)
         self.whole_rows = wants_whole_rows(body, self.roles)
         self.fragments = any(map(multiplies_matrices, products))
+        # Where the innermost axis of the grid grows, its longest iterations of a group of rows come first.
+        self.grouped |= self.fragments and len(self.chain) > 1 and self.chain[-1].var.name in self.late
         self.warpgroups = suits_warpgroups(body, self.roles) if products else False
         self.unfinished = False  # whether products go on while the loop that adds them up copies operands
         self.packed: dict[str, str] = {}  # left operands in registers that are rounded already

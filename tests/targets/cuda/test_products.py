@@ -367,3 +367,34 @@ def test_what_a_computed_operand_has_beyond_its_tile_is_zero() -> None:
     x = np.arange(16 * 33, dtype=np.int32).reshape(16, 33) % 7
     _, (_, found) = emulated(gram_of_columns, x, np.zeros((33, 33), np.int32), orders=(0,))
     np.testing.assert_array_equal(found, x.T @ x)
+
+
+def test_blocks_with_most_to_do_come_first() -> None:
+    """The last queries of causal attention see most keys; they come first, those of several heads one after the other."""
+    compiled = attention.attention_causal_wide.compile(*[pto.spec((None, None, None), pl.f16)] * 4, target="cuda")
+    [kernel] = [text for name, text in compiled.sources.items() if name.endswith(".cu")]
+    assert "int64_t h = int64_t(pto::grouped_place<16>().y);" in kernel
+    assert "int64_t i = (int64_t(gridDim.x - 1 - pto::grouped_place<16>().x)) * 128;" in kernel
+    plain = attention.attention_wide.compile(*[pto.spec((None, None, None), pl.f16)] * 4, target="cuda")
+    assert not any("gridDim.x - 1" in text for text in plain.sources.values())
+
+
+@pto.jit
+def triangular(x: pl.Tensor, y: pl.Tensor):
+    n = x.shape[1]
+    for r in pl.range(x.shape[0], parallel=True):
+        for i in pl.range(0, n, 8, parallel=True):
+            total = pl.zeros([1, 8], pl.f32)
+            for j in pl.range(0, min(i // 8 * 8 + 16, n), 8):
+                total += pl.load(x, [r, j], [1, 8])
+            pl.store(total, [r, i], y)
+
+
+def test_a_grid_that_runs_backwards_has_all_iterations() -> None:
+    x = normal(5, 48)
+    _, (_, y) = emulated(triangular, x, np.zeros_like(x), orders=(0, 5))
+    steps = np.cumsum(x.reshape(5, 6, 8), axis=1)
+    want = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1).reshape(5, 48)
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
+    compiled = triangular.compile(x, y, target="cuda")
+    assert any("gridDim.x - 1 - blockIdx.x" in text for text in compiled.sources.values())
