@@ -20,7 +20,6 @@ from pto_jit.semantic.rules import infer, is_elementwise
 
 I64 = ScalarType(i64)
 
-
 def index(value: int) -> Const:
     """An i64 constant."""
     return Const(value, I64)
@@ -271,6 +270,27 @@ class Emitter:
     def is_extent(self, value: Operand) -> bool:
         """Whether a number is known to be no less than 0: a constant, or an extent of an argument."""
         return value.value >= 0 if isinstance(value, Const) else value in self._dims.values()
+
+    def may_be_negative(self, value: Operand, depth: int = 10) -> bool:
+        """Whether a number is a difference, as `h - 2` is, or the sum or product of one with something; any other, such
+        as one that is given to the function or counted by a loop, is taken as it is."""
+        if isinstance(value, Const):
+            return int(value.value) < 0
+        made = self._numbers.get(value.name)
+        if made is None or depth == 0:
+            return False
+        if made.op in ("sub", "neg"):
+            return True
+        return made.op in ("add", "mul") and any(self.may_be_negative(a, depth - 1) for a in made.args)
+
+    def same_extent(self, a: Operand, b: Operand) -> bool:
+        """Whether two extents of tiles that there are, so that none is negative, are known to be one."""
+        return self.same_number(self._unclamped(a), self._unclamped(b))
+
+    def _unclamped(self, value: Operand) -> Operand:
+        made = self._numbers.get(value.name) if isinstance(value, Var) else None
+        clamps = made is not None and made.op == "max" and len(made.args) == 2 and made.args[1] == index(0)
+        return made.args[0] if made is not None and clamps else value
 
     def note(self, value: Any) -> Any:
         """Remember the declared extents of the tiles of a value; gives the value."""

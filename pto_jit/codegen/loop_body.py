@@ -321,7 +321,7 @@ class RunTimeLoop:
                 if old == new or (isinstance(old, Const) and isinstance(new, Const)):
                     continue
                 emitter = self.g.e
-                if not (emitter.same_number(old, new) or _follows(emitter.definitions, value.var, header.var, 40)):
+                if not (emitter.same_extent(old, new) or _follows(emitter.definitions, value.var, header.var, 40)):
                     raise self._mismatch(
                         item,
                         Disagreement(

@@ -88,3 +88,42 @@ def test_a_tile_that_is_an_operand_many_times_is_looked_at_once() -> None:
 
     kernel = pto.jit(powers)
     np.testing.assert_array_equal(kernel(np.ones(3, np.float32)), np.ones(3, np.float32))
+
+
+@pto.jit
+def first_ones(x, y, z):
+    h = x.shape[0]
+    y[0] = 1.0
+    pl.store(x[:-2] * 2.0, [1], y)
+    pl.store(x[0 : h - 2] + 1.0, [1], z)
+
+
+@pto.jit
+def carried_ones(x, y, z):
+    k = x.shape[0] - 2
+    acc = pl.load(x[0:k])
+    for _ in range(3):
+        acc = x[0:k] * 2.0 + float(1)
+    pl.store(acc, [1], z)
+    x[:-2] = 5.0
+    y[0] = x[:-2].shape[0]
+
+
+@pytest.mark.parametrize("rows", [5, 3, 2, 1, 0])
+@pytest.mark.parametrize("target", ["interpret", "cpu", "c"])
+def test_a_slice_that_ends_before_it_begins_is_empty(rows: int, target: str) -> None:
+    x, y, z = np.arange(rows, dtype=np.float32), np.zeros(8, np.float32), np.zeros(8, np.float32)
+
+    def run(kernel: Any, *args: Any) -> None:
+        (kernel.interpret if target == "interpret" else kernel.compile(*args, target=target))(*args)
+
+    run(first_ones, x, y, z)
+    n = max(rows - 2, 0)
+    np.testing.assert_array_equal(y, [1, *x[:n] * 2, *[0] * (7 - n)])
+    np.testing.assert_array_equal(z[1 : 1 + n], x[:n] + 1)
+    assert not z[1 + n :].any()
+    if rows >= 2:
+        part = x[:n].copy()
+        run(carried_ones, x, y, z)
+        np.testing.assert_array_equal(z[1 : 1 + n], part * 2 + 1)
+        assert y[0] == n and (x[:n] == 5).all()

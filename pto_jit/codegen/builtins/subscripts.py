@@ -47,8 +47,8 @@ def _bounds(cg: Generator, item: Any, extent: Operand) -> tuple[Operand, Operand
     stop = extent if item.stop is None else _end(cg, item.stop, extent)
     if isinstance(extent, Const) and isinstance(stop, Const):
         stop = index(min(int(stop.value), int(extent.value)))
-    if isinstance(start, Const) and start.value == 0:
-        return start, stop, False
+    if isinstance(start, Const) and start.value == 0 and not isinstance(stop, Const):
+        return start, cg.e.scalar("max", [stop, index(0)]).operand if cg.e.may_be_negative(stop) else stop, False
     if isinstance(start, Const) and isinstance(stop, Const):
         return start, index(max(int(stop.value) - int(start.value), 0)), False
     length = _difference(cg, start, stop)
