@@ -96,13 +96,18 @@ class Expressions:
         )
 
     def condition(self, node: ast.expr) -> Any:
-        """The value of a test, of which only the truth counts: a list stands for its length in it."""
+        """The value of a test, of which only the truth counts: a list stands for its length in it, and what `and` and
+        `or` join for the truth of each."""
         if isinstance(node, ast.BoolOp):
-            first = self.condition(node.values[0])
-            return self._rest(node, self.condition, first, 1, isinstance(node.op, ast.And))
+            return self._rest(node, self._truth, self._truth(node.values[0]), 1, isinstance(node.op, ast.And))
         value = self.visit(node)
         test = builtins.tested(self.g, value)
         return builtins.truth(self.g, test) if test is not value and is_runtime(test) else test
+
+    def _truth(self, node: ast.expr) -> Any:
+        value = self.condition(node)
+        self.g.node = node
+        return self.g.operators.truth(value)
 
     def conditional(self, node: ast.IfExp) -> Any:
         g = self.g

@@ -474,6 +474,25 @@ def test_boolean_operators_keep_python_values():
         check(f, out(), a, b, c)
 
 
+def test_of_tests_only_the_truth_counts():
+    def f(x, y, n):
+        for i in range(8):
+            if x[0] == 3 and x[i]:
+                y[0] += 1.0
+            if not (n == 5 or (n == 2 and x[i])):
+                y[1] += 1.0
+            y[2] += 1.0 if n == 3 or (n == 2 and i) else 0.0
+            if (i > 2 and x[i] and n) or n > 2:
+                y[3] += 1.0
+        k = 8
+        while n and (k > 3 or k == 2 and x[k]):
+            k -= 1
+        y[4] = k
+
+    for n in (0, 2, 3, 5):
+        check(f, np.where(X < 0, 0, X).astype(np.float32), out(), n)
+
+
 def test_chained_comparison_reads_each_operand_once():
     def f(x, y, n):
         y[0] = 1.0 if 0 <= n < x.shape[0] and x[n] > 0 else 0.0
