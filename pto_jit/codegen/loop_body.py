@@ -326,7 +326,8 @@ class RunTimeLoop:
                         item,
                         Disagreement(
                             f"the extent of axis {axis} is computed anew in the loop",
-                            "compute the extent once, before the loop, or give the tile a constant shape",
+                            "compute the extent once, before the loop, and give it to the tile here, too, as in "
+                            "`pl.load(v, [0], [n])`, or give the tile a constant shape",
                         ),
                     )
 
@@ -372,12 +373,15 @@ class RunTimeLoop:
             )
 
 def _follows(definitions: dict[str, Op], var: Operand, header: Var, depth: int) -> bool:
-    """Whether a tile has the extents of `header` because it is computed elementwise with it (which is checked)."""
+    """Whether a tile has the extents of `header` because it is computed elementwise with it, or a product that is added
+    to it (which is checked)."""
     if not isinstance(var, Var) or depth == 0:
         return False
     if var.name == header.name:
         return True
     op = definitions.get(var.name)
+    if op is not None and op.op == "dot" and len(op.args) > 2:
+        return _follows(definitions, op.args[2], header, depth - 1)
     if op is None or not is_elementwise(op.op, len(op.args)):
         return False
     same = [a for a in op.args if isinstance(a.type, TileType) and a.type.shape == header.type.shape]  # type: ignore[union-attr]

@@ -219,3 +219,20 @@ def test_the_extent_of_a_carried_tile_may_be_computed_again():
     for row in packed:
         last = np.stack([last[:4], row], axis=1).reshape(8)
     np.testing.assert_array_equal(y, last)
+
+
+def test_a_product_added_to_a_carried_tile_has_its_extents():
+    def f(x, w, y, z):
+        rows, columns = y.shape
+        acc = pl.zeros([rows, columns], pl.f32)
+        for q in range(3):
+            acc = pl.dot(x[q : q + rows, :], w, acc)
+        y[...] = acc
+        state = pl.load(z)
+        for _ in range(2):
+            state = pl.dot(pl.load(x[0 : z.shape[0], :]), w, acc=state) * 0.5
+        z[...] = state
+
+    rng = np.random.default_rng(1)
+    x, w = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((10, 4), (4, 5)))
+    check(f, x, w, np.zeros((7, 5), np.float32), np.ones((6, 5), np.float32))

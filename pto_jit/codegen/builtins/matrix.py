@@ -69,6 +69,7 @@ def dot(cg: Generator, a: Any, b: Any, acc: Any = None, out_dtype: Any = None) -
         if into.rank != len(extents):
             into = with_extents(cg, into, extents)
         args.append(cg.e.cast(into, wanted).var)
+        extents = into.extents  # which a loop may hand on; that those of the product are the same is checked
     result = cg.e.tile("dot", args, extents=extents)
     if vector_left or vector_right:
         kept = tuple(
