@@ -223,9 +223,13 @@ def promise_fixed(w: FunctionWriter, tensors: Sequence[Tensor], written: Collect
 def _extents(w: FunctionWriter, op: Op, a: Tile, b: Tile) -> tuple[tuple[Index, ...], tuple[Index, ...], Index]:
     """The declared and the valid extents of a product, and k."""
     code = w.code
+    same = code.compare("==", a.declared[-1], b.declared[-2])
+    if same is not True:
+        code.check(same, w.module.site(*failures.CONTRACTED.at(), op.loc), a.declared[-1], b.declared[-2])
     site = w.module.site(*failures.VALID.at(axis="of the contraction"), op.loc)
     k, other = a.valid[-1], b.valid[-2]
-    if k is not other:
+    whole = a.valid[-1] is a.declared[-1] and b.valid[-2] is b.declared[-2]  # then they are the same
+    if k is not other and not whole:
         if may_fit(a, -1) or may_fit(b, -2):
             anything = [fits_anything(w, a, -1), fits_anything(w, b, -2)]
             code.check(code.any_of([code.compare("==", k, other), *anything]), site, k, other)

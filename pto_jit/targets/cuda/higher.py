@@ -25,6 +25,7 @@ from pto_jit.targets.source.scalars import cast, register_type
 
 _ZERO = Const(0, ScalarType(i64))
 TOO_MANY = "scatter: {{0}} elements into {{1}} along axis {axis}"
+DECLARED_CONTRACTED = "the contracted extents of a product are {0} and {1}"
 CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 
 
@@ -331,8 +332,8 @@ class HigherWriter(LayoutWriter):
     def _check_contraction(self, op: Op, depth: Axis, inner: Axis) -> None:
         """What is contracted of both operands has one extent."""
         if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
-            self.check(f"{depth.declared} == {inner.declared}", "LaunchError", CONTRACTED, op.loc, depth.declared,
-                       inner.declared)  # fmt: skip
+            self.check(f"{depth.declared} == {inner.declared}", "LaunchError", DECLARED_CONTRACTED, op.loc,
+                       depth.declared, inner.declared)  # fmt: skip
         if depth.valid != inner.valid and not (depth.fits or inner.fits):
             self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
 
