@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 
 from pto_jit.errors import NOWHERE, Loc
+from pto_jit.language._updates import followed
 from pto_jit.slotted import frozen
 from pto_jit.source import SourceFile, load_file
 
@@ -20,12 +21,14 @@ _CALLS = {"maximum": "max", "max": "max", "minimum": "min", "min": "min"}
 @frozen
 class Site:
     """A place in the source; `update`: the reduction that the access there belongs to, "" when it is none; `tensor`:
-    what is accessed, as it is written there; `augmented`: it is the target of an augmented assignment."""
+    what is accessed, as it is written there; `augmented`: it is the target of an augmented assignment; `follows`: the
+    targets of the loops around it with which the place of an update changes."""
 
     loc: Loc
     update: str = ""
     tensor: str = ""
     augmented: bool = False
+    follows: frozenset[str] = frozenset()
 
 
 _sites: dict[tuple[CodeType, int], Site] = {}
@@ -78,9 +81,10 @@ def _site(frame: FrameType) -> Site:
         return Site(Loc(frame.f_code.co_filename, line, column, end, end_column))
     loc = Loc(file.filename, line, file.column(line, column), end, file.column(end, end_column))
     around = enclosing(file, span)
-    updates = [_update(stmt, span) for stmt in around]
+    update = next(filter(None, [_update(stmt, span) for stmt in around]), "")
+    updates = bool(update) or (bool(around) and isinstance(around[0], ast.AugAssign))
     augmented = bool(around) and isinstance(around[0], ast.AugAssign) and _range(around[0].target) == span
-    return Site(loc, next(filter(None, updates), ""), _tensor(around, span), augmented)
+    return Site(loc, update, _tensor(around, span), augmented, followed(around) if updates else frozenset())
 
 
 def _tensor(around: list[ast.stmt], span: Span) -> str:

@@ -9,7 +9,10 @@ from pto_jit.errors import NOWHERE, Loc, RaceError, excerpt
 from pto_jit.slotted import frozen
 
 Verb = Literal["reads", "writes", "updates"]
-_HELP = "make the loop sequential, write the update as a reduction (`v += e`), or use `pl.atomic_add`"
+_HELP = (
+    "use `pl.atomic_add` for a place that differs among iterations, write the update of one place as a reduction "
+    "(`v += e`), or make the loop sequential"
+)
 
 
 @frozen

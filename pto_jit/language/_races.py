@@ -241,7 +241,7 @@ def _shadow(memory: _Memory, depth: int, part: np.ndarray) -> list[np.ndarray]:
 def _note(record: Record, memory: _Memory, depth: int, loop: _Loop, kind: Kind, part: np.ndarray, update: str) -> None:
     here = site()
     if update and here.update != update:
-        here = Site(here.loc, update, here.tensor)
+        here = Site(here.loc, update, here.tensor, follows=here.follows)
     mark = (loop.iteration << _SITE_BITS) | _site_number(record, here)
     views = [_cells(plane, memory, memory.unit, part) for plane in _shadow(memory, depth, part)]
     first = (loop.entered + 1) << _SITE_BITS
@@ -254,7 +254,8 @@ def _note(record: Record, memory: _Memory, depth: int, loop: _Loop, kind: Kind, 
         cells = views[plane]
         wrong = (cells >= first) & (cells >> _SITE_BITS != loop.iteration)
         if plane == _UPDATER and kind == "update" and wrong.any():
-            same = np.array([s.update == update for s in record.sites])
+            fixed = loop.variable not in here.follows  # else the iterations update whatever they find: no reduction
+            same = np.array([fixed and s.update == update and loop.variable not in s.follows for s in record.sites])
             wrong &= ~same[cells & ((1 << _SITE_BITS) - 1)]
         if wrong.any():
             at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)

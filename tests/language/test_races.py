@@ -329,3 +329,37 @@ def test_the_error_says_for_programs_what_the_message_says_for_people() -> None:
     assert error.code == "PTO-L900" and error.loop == "i" and error.tensor == "x"
     assert sum(error.iterations) == 3 and error.element[1] == 0 and error.element[0] in error.iterations
     assert {place.col_offset for place in error.places} == {12, 22}
+
+
+def test_an_update_of_a_place_that_differs_among_iterations_is_no_reduction() -> None:
+    def counted(x: Any, y: Any) -> None:
+        for i in pl.range(8, parallel=True):
+            y[x[i]] += 1
+
+    def named(x: Any, y: Any) -> None:
+        for i in pl.range(8, parallel=True):
+            k = x[i]
+            y[k] = y[k] + 1
+
+    def of_a_view(x: Any, y: Any) -> None:
+        for i in pl.range(8, parallel=True):
+            part = y[i // 2 : i // 2 + 2]
+            part += 1
+
+    def shifted(x: Any, y: Any) -> None:
+        for i in pl.range(8, parallel=True):
+            for j in range(i, i + 2):
+                y[j] += 1
+
+    def fixed(x: Any, y: Any) -> None:
+        for i in pl.range(8, parallel=True):
+            some = y[0:2]
+            some += x[i]
+            for j in range(i % 3):
+                y[j] += 1
+            y[x.shape[0] - 1] += 1
+
+    for kernel in (counted, named, of_a_view, shifted):
+        told = race(kernel, (np.arange(8) // 3).astype(np.int32), np.zeros(16, np.int32))
+        assert "help: use `pl.atomic_add`" in told
+    fine(fixed, np.arange(8, dtype=np.int32), np.zeros(16, np.int32))
