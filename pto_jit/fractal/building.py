@@ -25,6 +25,8 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
 
     items: lists of lists ... of arrays, all at one depth; FractalTensors may stand for lists.  Empty lists may stand at
     any level.  leaf: `pto.spec(shape, dtype)`, the type of the leaves; needed when there are none, else checked.
+    `from_list([], leaf=...)` is a list of leaves; an empty list of lists of them is `from_flat(leaves, [[0]])`, with
+    leaves of extents `(0, *shape)`.
 
     Raises ShapeError for leaves of different shapes (PTO-F010), TypeMismatchError for different element types
     (PTO-F011), depths (PTO-F012), things that are not arrays (PTO-F013), a missing `leaf` (PTO-F014) or one that is

@@ -231,3 +231,11 @@ def test_operations_have_marks_for_the_compiler() -> None:
         operation = getattr(ft, name)
         assert operation.__pto_builtin__ == f"ft.{operation.__name__}"
         assert getattr(ft, operation.__name__) is operation and operation.__doc__
+
+
+def test_an_empty_list_of_lists() -> None:
+    one = ft.from_list([], leaf=pto.spec((3,), pl.f32))
+    two = ft.from_flat(np.empty((0, 3), np.float32), [[0]])
+    three = ft.from_flat(np.empty((0, 3), np.float32), [[0], [0]])
+    assert [x.depth for x in (one, two, three)] == [1, 2, 3]
+    assert all(len(x) == 0 and x.tolist() == [] and x.leaf_shape == (3,) for x in (one, two, three))
