@@ -72,8 +72,12 @@ def _words(text: str) -> list[str]:
 
 
 def names_by_line(lines: Sequence[Line], among: Iterable[str]) -> list[list[str]]:
-    """The identifiers of every line that are among some, once for each appearance; of `v.val` only `v`."""
-    text = _MEMBER.sub("", "".join([f"{_MARK} {line.text} " for line in lines]))
+    """The identifiers of every line that are among some, once for each appearance; of `v.val` only `v`.
+
+    Comments have none: the name of the user's file may be that of a variable.
+    """
+    texts = ["" if line.text.startswith("//") else line.text for line in lines]
+    text = _MEMBER.sub("", "".join([f"{_MARK} {text} " for text in texts]))
     out: list[list[str]] = []
     names: list[str] = []
     for word in filter({*among, _MARK}.__contains__, text.translate(_WORDS_AND_MARKS).split()):
@@ -86,8 +90,8 @@ def names_by_line(lines: Sequence[Line], among: Iterable[str]) -> list[list[str]
 
 
 def names_in(text: str) -> list[str]:
-    """The identifiers of a piece of C."""
-    return [w for w in _words(text) if w.isidentifier()]
+    """The identifiers of a piece of C; a comment has none."""
+    return [] if text.startswith("//") else [w for w in _words(text) if w.isidentifier()]
 
 
 def tidy(lines: Sequence[Line]) -> list[Line]:

@@ -16,7 +16,7 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.targets import toolchain
 from pto_jit.targets.c.native import STANDARD
-from pto_jit.targets.c.tidy import Line, names_by_line, tidy, wrapped
+from pto_jit.targets.c.tidy import Line, names_by_line, names_in, tidy, wrapped
 
 from .harness import needs_compiler
 from .standalone import Programs
@@ -251,6 +251,31 @@ def test_long_lines_are_broken_behind_commas() -> None:
 def test_names_are_found_line_by_line() -> None:
     lines = [Line(1, "x = v.val[0] + w;"), Line(1, "}"), Line(1, "f(1.0f,\n  w, w_2);"), Line(1, "", name="w")]
     assert names_by_line(lines, ["v", "w", "val", "f"]) == [["v", "w"], [], ["f", "w"], []]
+    lines = [Line(1, "// v.py:3"), Line(1, "// w.py:4"), Line(1, "f(v);")]
+    assert names_by_line(lines, ["v", "w", "py", "f"]) == [[], [], ["f", "v"]]
+    assert names_in("// v.py:3") == [] and names_in("f(v);") == ["f", "v"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["k", "j", "x", "worker", "status"])
+def test_files_may_have_the_names_of_variables(name: str, tmp_path: Path) -> None:
+    import importlib.util
+
+    (tmp_path / f"{name}.py").write_text(
+        "import pto_jit as pto\nimport pto_jit.language as pl\n\n\n"
+        "@pto.jit\ndef sums(x, y, n):\n"
+        "    pl.store(pl.cumsum(pl.load(x), axis=0), [0, 0], y)\n"
+        "    for j in pl.range(1, n, parallel=True):\n"
+        "        y[j, 0] = 1.0\n"
+    )
+    spec = importlib.util.spec_from_file_location(f"named_{name}", tmp_path / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    x, y = np.ones((8, 4), np.float32), np.zeros((8, 4), np.float32)
+    module.sums.compile(x, y, 8, target="c")(x, y, 8)
+    np.testing.assert_array_equal(y[:, 0], np.ones(8))
+    np.testing.assert_array_equal(y[:, 1], np.arange(1, 9))
 
 
 @pytest.mark.parametrize("target", ["c", "neon", "cuda"])
