@@ -277,11 +277,13 @@ class _Extents:
         sure: list[Number] = []
         if tile.name not in self.visiting:
             self.visiting.add(tile.name)
-            for op in self.made[tile.name]:
-                number, free = self._made_by(op, axis)
-                if not free and number not in sure:
-                    sure.append(number)
-            self.visiting.discard(tile.name)
+            try:
+                for op in self.made[tile.name]:
+                    number, free = self._made_by(op, axis)
+                    if not free and number not in sure:
+                        sure.append(number)
+            finally:
+                self.visiting.discard(tile.name)
         if len(sure) > 1 or (declared is None and not sure):
             raise _Unknown
         return (sure[0], False) if sure else (Const(declared, _INDEX), True)  # type: ignore[arg-type]

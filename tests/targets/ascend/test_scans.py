@@ -43,6 +43,19 @@ def down_columns(x: pl.Tensor, out: pl.Tensor):
         pl.store(pl.cumsum(pl.load(x, [r, 0], [16, 20]), axis=0, reverse=True), [r, 0], out)
 
 
+@pto.jit
+def handed_on(x: pl.Tensor, out: pl.Tensor):
+    """Tiles that are cut at the border, left in memory for a later kernel."""
+    added = pl.cumsum(pl.load(x, [0, 7], [1, 5]), axis=0)
+    multiplied = pl.cumprod(pl.load(x, [6, 0], [5, 4]), axis=0)
+    in_order = pl.sort(pl.load(x, [2, 5], [1, 7]))
+    for r in pl.range(0, 8, parallel=True):
+        pl.store(pl.load(x, [r, 0], [1, 9]) + 1.0, [r, 0], out)
+    pl.store(added, [0, 0], out)
+    pl.store(multiplied, [1, 4], out)
+    pl.store(in_order, [4, 1], out)
+
+
 def _line(length: int, dtype: Any = pl.f32) -> tuple[Any, Any]:
     return (pto.spec((length,), dtype),) * 2
 
@@ -52,6 +65,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     **{f"{fn.__name__}_{n}": (fn, _line(n)) for fn in (sums, sums_forwards, products) for n in LENGTHS},
     **{f"integers_{n}": (sums, _line(n, pl.i32)) for n in LENGTHS},
     "along_rows": (along_rows, (pto.spec((None, 45), pl.f32),) * 2),
+    "handed_on": (handed_on, (pto.spec((8, 9), pl.f32),) * 2),
     "down_columns": (down_columns, (pto.spec((None, 20), pl.f32),) * 2),
 }
 
