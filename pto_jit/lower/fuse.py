@@ -37,6 +37,7 @@ passes over the last axis with scalar work between them.  Operations go together
 * nothing reads a result that is complete only after the last row (a reduction over the leading axes), and the operand
   of such a reduction has all of the row axes;
 * nothing is loaded after something was stored: the two may share memory;
+* no reduction over an axis of extent 1 has nothing of it while the others have results (`units`);
 * no generated tile that is stored, reduced or read outside meets others: it has extents of its own, and the group those
   of the others (`fitting`).
 
@@ -59,6 +60,7 @@ from pto_jit.lower.axes import (
 )
 from pto_jit.lower.fitting import Fitting, always_fitting, fitting_axes, narrows
 from pto_jit.lower.maps import expand_maps
+from pto_jit.lower.units import over_what_is_valid
 from pto_jit.lower.views import move_views
 from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
@@ -80,7 +82,9 @@ def _function(func: Func) -> Func:
     fitting = fitting_axes(func.body)
     always = always_fitting(func.body, fitting) if fitting else fitting
     body = _Grouper(walk.use_counts(func.body), mutable, fitting, always).block(func.body)
-    return func if body is func.body else replace(func, body=body)
+    fused = func if body is func.body else replace(func, body=body)
+    other = over_what_is_valid(func, fused)
+    return fused if other is None else _function(other)
 
 
 class _Grouper:
@@ -192,7 +196,7 @@ class _Grouper:
         rows = {state.find(a) for a in state.space[:-1]}
         if not all(rows <= {state.find(a) for a in axes if a is not None} for axes in state.stores):
             return False
-        if self._narrows(ops, state, keep):
+        if self._narrows(ops, state, keep) or _stores_apart(ops):
             return False
         loads = {op.results[0].name for op in ops if op.op == "load"}
         for name in keep - loads - state.late - state.hoisted:
@@ -212,6 +216,19 @@ class _Grouper:
         if not may or may.keys().isdisjoint([v.name for op in ops for v in (*op.results, *op.args) if type(v) is Var]):
             return False
         return narrows(ops, state, keep, may, self.always)
+
+
+def _stores_apart(ops: Sequence[Op]) -> bool:
+    """Whether single elements from outside are stored among other operations.
+
+    Nothing is gained, and they would depend on whether there is anything of other tiles.
+    """
+    made = {r.name for op in ops if op.op != "load" for r in op.results}
+    return any(
+        op.op == "store" and isinstance(op.args[0], Var) and op.args[0].name not in made
+        and all(extent == 1 for extent in op.args[0].type.shape)  # pyright: ignore[reportAttributeAccessIssue]
+        for op in ops
+    ) and sum(map(_works, ops)) > 1  # fmt: skip
 
 
 def _may_forget(state: Axial, ops: list[Op], best: int) -> bool:

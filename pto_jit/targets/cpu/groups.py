@@ -16,6 +16,7 @@ from typing import Any
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type, storage_type
@@ -149,8 +150,16 @@ class _Group(Extents):
         if op.op == "extent":
             w.define(op.results[0], declared)
             return
-        place = (self._places_of(tile.name) or (None,) * (axis + 1))[axis]
-        w.define(op.results[0], declared if place is None else self.extents[place])
+        reduced = bool(makers) and is_reduction(makers[-1]) and axis in reduced_axes(makers[-1])
+        places = None if reduced else self._places_of(tile.name)
+        w.define(op.results[0], declared if places is None else self._valid(places, axis, declared))
+
+    def _valid(self, places: Places, axis: int, declared: Index) -> Index:
+        """The valid extent of an axis of a tile; that is empty already where an axis of extent 1 is."""
+        place = places[axis]
+        if place is None:
+            return self.code.pick(self.alive, declared, 0)
+        return self.given[place] if None in places else self.extents[place]
 
     def _alive_pointer(self, tile: Tile) -> Value:
         """The memory of a source; some valid memory when the tile has nothing valid (then nothing but single
@@ -182,8 +191,7 @@ class _Group(Extents):
                     self.memory[Kept(result.name)] = Strided(slot, ())
                 continue
             declared = self._declared(result.name)
-            unit = code.pick(self.alive, 1, 0)
-            valid = tuple(unit if a is None else self.extents[a] for a in result.axes)
+            valid = tuple(self._valid(result.axes, k, 1) for k in range(len(declared)))
             tile = self._result_tile(var, declared, valid, result.axes)
             self.memory[Kept(result.name)] = Strided(tile.pointer, tile.strides)
             if result.late is not None:

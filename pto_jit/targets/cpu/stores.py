@@ -23,7 +23,7 @@ from pto_jit.targets.cpu.strided import MOST
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.tiles import copy_region
 from pto_jit.targets.cpu.values import Tensor, Tile
-from pto_jit.targets.loops.form import Nest, Places, Stored
+from pto_jit.targets.loops.form import Nest, Places, Store, Stored
 
 
 @mutable
@@ -132,8 +132,8 @@ class Stores:
         self.divert = divert = code.any_of(reasons)
         memory: dict[Any, Strided] = {}
         if divert is False:
-            for k, reg in enumerate(regions):
-                memory[Stored(k)] = Strided(reg.pointer, reg.strides)
+            for k, (store, reg) in enumerate(zip(nest.stores, regions, strict=True)):
+                memory[Stored(k)] = Strided(self._of_something(store, reg.pointer), reg.strides)
             return memory
         sizes = []
         for store, reg in zip(nest.stores, regions, strict=True):
@@ -160,9 +160,17 @@ class Stores:
             at += 1 + len(strides)
             final = tuple(a if isinstance(a, int) and isinstance(b, int) and a == b else f
                           for a, b, f in zip(strides, reg.strides, found, strict=True))  # fmt: skip
-            memory[Stored(k)] = Strided(pointer, final)
+            memory[Stored(k)] = Strided(self._of_something(nest.stores[k], pointer), final)
             self.diverted.append((pointer, strides))
         return memory
+
+    def _of_something(self, store: Store, pointer: Value) -> Value:
+        """Where a store writes; memory that nothing reads where it is of one element that is not there, which a nest
+        without rows writes all the same."""
+        if self.alive is True or self.nest.rank > 1 or any(a is not None for a in store.axes):
+            return pointer
+        spare = self.code.alloca(I64)
+        return self.code.b.select(self.alive, pointer, spare) if self.alive is not False else spare
 
     def _may_meet(self, name: str, store: Op) -> bool:
         """Whether a tile that is read may lie in memory that the tensor of a store has a part in."""
