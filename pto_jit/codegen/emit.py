@@ -250,8 +250,10 @@ class Emitter:
     def tile(self, name: str, args: Sequence[Operand], attrs: dict[str, Attr] | None = None, *,
              extents: Sequence[Operand], generated: bool = False, hint: str = "t") -> Tile:  # fmt: skip
         (var,) = self.op(name, args, attrs, hint=hint)
-        self.extents[var.name] = tuple(extents)
-        return Tile(var, tuple(extents), generated, self.loc)
+        assert isinstance(var.type, TileType)
+        known = tuple(e if n is None else index(n) for e, n in zip(extents, var.type.shape, strict=True))
+        self.extents[var.name] = known  # what one operand has at run time may be a constant of another
+        return Tile(var, known, generated, self.loc)
 
     def dim(self, tensor: Var, axis: int) -> Operand:
         """The extent of a tensor parameter's axis; one `dim` per axis, at the top of the function."""

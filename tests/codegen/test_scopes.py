@@ -379,6 +379,23 @@ def test_a_tile_whose_extents_are_computed_outside_crosses():
     check(f, X, out())
 
 
+def test_a_tile_with_a_constant_extent_of_one_of_its_parts_crosses():
+    def f(x, y):
+        t = pl.concat([pl.load(x), pl.load(y, [4, 0], [2, 4])])
+        with pl.incore():
+            u = t + 1
+        pl.store(u, [0, 0], y)
+
+    def g(x, y):
+        t = pl.stack([pl.load(x), pl.load(y, [0, 0], [6, 4])], axis=1)
+        with pl.incore():
+            u = pl.sum(t * 2, axis=1)
+        pl.store(u, [0, 0], y)
+
+    check(f, X, out(10, 4))
+    check(g, X, out())
+
+
 def test_a_tile_whose_extents_are_read_inside_does_not_cross():
     def f(x, y):
         with pl.incore():

@@ -461,3 +461,19 @@ def test_aligned_chunks_that_a_step_goes_over_have_no_partial_result(step: int, 
         make = lambda x=x: [x.copy(), np.zeros((2, 5)), step]  # noqa: E731
         for _, y, _ in (on_all(kernel, make), interpreted(kernel, make)):
             assert np.array_equal(y[0], x[1::step].sum(0)) and np.array_equal(y[1], y[0])
+
+
+@pytest.mark.parametrize("combine", COMBINE)
+def test_what_is_added_may_have_the_extents_of_the_place_at_run_time_only(combine: str) -> None:
+    @pto.jit
+    def kernel(x, y):
+        acc = pl.zeros([1, 1], pl.f64)
+        for r in pl.range(0, x.shape[0], 2, chunk=1, combine=combine):
+            acc += pl.sum(pl.load(x[r : r + 2]), axis=0, keepdims=True)
+        pl.store(acc, [0, 0], y)
+
+    for rows in (0, 1, 9):
+        x = np.random.default_rng(13).integers(-9, 9, (rows, 1)).astype(np.float64)
+        make = lambda x=x: [x.copy(), np.zeros((1, 1))]  # noqa: E731
+        for _, y in (on_all(kernel, make), interpreted(kernel, make)):
+            assert y[0, 0] == x.sum()

@@ -255,4 +255,15 @@ def allocate(
     return Partials(state, own, tuple(found), tuple(starts), tuple(extents), flag, flags)
 
 
-__all__ = ["I64", "Emit", "Partials", "Slots", "State", "allocate", "combined", "fold", "when"]
+def stored_in(var: Var, value: Operand, e: Emit) -> Block:
+    """Assign to a place's variable what the program stores in the place: a tile ends where the place does."""
+    if isinstance(var.type, TileType) and var.type != value.type:
+        sizes = [e.op("extent", var, axis=axis, hint="extent") if n is None else index(n)
+                 for axis, n in enumerate(var.type.shape)]  # fmt: skip
+        e.op("tile_slice", value, *[index(0)] * len(sizes), *sizes, result=var, drop=())
+    else:
+        e.op("copy", value, result=var)
+    return e.done()
+
+
+__all__ = ["I64", "Emit", "Partials", "Slots", "State", "allocate", "combined", "fold", "stored_in", "when"]

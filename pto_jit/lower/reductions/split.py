@@ -94,7 +94,18 @@ from pto_jit.lower.reductions.nest import (
     most_parts,
     take_nest_apart,
 )
-from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, slots_of, when
+from pto_jit.lower.reductions.partials import (
+    FALSE,
+    TRUE,
+    Emit,
+    Partials,
+    State,
+    allocate,
+    fold,
+    slots_of,
+    stored_in,
+    when,
+)
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
@@ -461,15 +472,15 @@ class _Splitter:
         def visit(stmt: Stmt) -> Block | None:
             if not isinstance(stmt, Op):
                 return None
-            new: Op = stmt
+            new: Block = (stmt,)
             if id(stmt) in reads:
-                new = Op("copy", stmt.results, (reads[id(stmt)],), (), (), stmt.loc)
+                new = (Op("copy", stmt.results, (reads[id(stmt)],), (), (), stmt.loc),)
             elif id(stmt) in moved:
-                new = moved[id(stmt)].moved(stmt)
+                new = (moved[id(stmt)].moved(stmt),)
             elif id(stmt) in writes:
-                new = Op("copy", (writes[id(stmt)],), stmt.args[:1], (), (), stmt.loc)
+                new = stored_in(writes[id(stmt)], stmt.args[0], Emit(self.names, stmt.loc))
             marks = [Op("copy", (flag,), (TRUE,), (), (), stmt.loc) for flag in flags.get(id(stmt), ())]
-            return None if new is stmt and not marks else (new, *marks)
+            return None if new[0] is stmt and not marks else (*new, *marks)
 
         return rename(rewrite_block(body, visit), names)
 
