@@ -8,8 +8,9 @@ from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Func, Module, Op
+from pto_jit.ir.types import TileType
 from pto_jit.ir.verify import known, verify
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.called import called
 from pto_jit.lower.divide import PARTS, divided
 from pto_jit.lower.reuse import with_fewer_loads
@@ -89,6 +90,9 @@ def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
     for stmt in (s for func in module.funcs for s in statements(func.body)):
         if isinstance(stmt, Op) and stmt.op == "tensor_step":
             raise unsupported("slices with steps", stmt.loc, "pass each part as an array of its own")
+        if any(isinstance(v.type, TileType) and 0 in v.type.shape for v in defs(stmt)):
+            what = "a load of a tile" if isinstance(stmt, Op) and stmt.op == "load" else "a tile"
+            raise unsupported(f"{what} without elements", stmt.loc, "leave it out")
     whole = flatten(module) if debug else without_assertions(flatten(module))
     try:
         tiled = divided(tile_products(whole, _DEPTH), PARTS["ascend"])  # what follows products

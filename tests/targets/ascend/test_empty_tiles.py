@@ -154,3 +154,24 @@ def test_a_load_of_nothing_is_refused() -> None:
     """Where all extents are constants."""
     with pytest.raises(TargetError, match="a load of a tile without elements"):
         written(from_the_first_row, pto.spec((0, 17), pl.f32), pto.spec((16, 8), pl.f32))
+
+
+@pto.jit
+def of_a_padded_load(x: pl.Tensor, out: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [x.shape[0], 0], pad=0.0) + 1, [0, 0], out)
+
+
+@pto.jit
+def of_a_load(x: pl.Tensor, out: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [16, 0]) + 1, [0, 0], out)
+
+
+@pto.jit
+def of_a_slice(x: pl.Tensor, out: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [16, 8], pad=0.0)[0:16, 2:2] * 2, [0, 0], out)
+
+
+@pytest.mark.parametrize("fn", [of_a_padded_load, of_a_load, of_a_slice])
+def test_tiles_declared_without_elements_are_refused(fn: Any) -> None:
+    with pytest.raises(TargetError, match=r"a (load of a )?tile without elements"):
+        written(fn, pto.spec((None, None), pl.f32), pto.spec((None, None), pl.f32))

@@ -261,3 +261,24 @@ def test_extents_are_found_in_loops_that_reduce() -> None:
     a, b = normal(9, 20), normal(20, 11)
     _, (*_, c) = emulated(split, a, b, np.zeros((9, 11), np.float32))
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+
+
+@pto.jit
+def nothing(x: pl.Tensor, y: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [4, 0]) + 1, [0, 0], y)
+    pl.store(pl.load(x, [0, 0], [0, x.shape[1]], pad=2.0), [1, 0], y)
+    pl.store(pl.sum(pl.load(x, [0, 0], [4, 0]), axis=1, keepdims=True), [0, 0], y)
+    pl.store(pl.concat([pl.load(x, [0, 0], [4, 0]), pl.load(x, [0, 0], [4, 4])], axis=1), [0, 1], y)
+
+
+@pto.jit
+def product_of_nothing(x: pl.Tensor, y: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [4, 0]) @ pl.load(x, [0, 0], [0, 4]), [0, 0], y)
+
+
+@pytest.mark.parametrize("kernel", [nothing, product_of_nothing])
+def test_tiles_may_be_declared_without_elements(kernel: Any) -> None:
+    x, y = normal(8, 8), np.full((8, 8), 7, np.float32)
+    expected = y.copy()
+    kernel.interpret(x, expected)
+    np.testing.assert_array_equal(emulated(kernel, x, y)[1][1], expected)

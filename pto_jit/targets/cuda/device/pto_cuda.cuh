@@ -134,6 +134,9 @@ template <class T>
 PTO_CONSTANT int pitch(int columns) { return columns + 16 / int(sizeof(T)); }
 PTO_CONSTANT int padded(int n) { return (n + 15) / 16 * 16; }
 
+// A tile without elements has room for one: there are no arrays of none.
+PTO_CONSTANT int some(int n) { return n > 0 ? n : 1; }
+
 template <int RUN, class T>
 PTO_FUNCTION void load_run(T (&run)[RUN], const T* at) {
   constexpr int size = access_size(RUN * int(sizeof(T)));
@@ -428,8 +431,8 @@ struct Rows {
   static_assert(THREADS % 32 == 0 && (!TEAMED || THREADS == 32 || TEAMS == 1), "a team is a warp, or the block");
   static constexpr int RUN = PIECE;
   // How many slots a thread has for n rows, for n columns.
-  static PTO_CONSTANT int rows(int n) { return (n + TEAMS - 1) / TEAMS; }
-  static PTO_CONSTANT int columns(int n) { return (n + THREADS * PIECE - 1) / (THREADS * PIECE) * PIECE; }
+  static PTO_CONSTANT int rows(int n) { return (some(n) + TEAMS - 1) / TEAMS; }
+  static PTO_CONSTANT int columns(int n) { return (some(n) + THREADS * PIECE - 1) / (THREADS * PIECE) * PIECE; }
   static PTO_FUNCTION int row(int i) { return i * TEAMS + int(threadIdx.y); }
   static PTO_FUNCTION int column(int j) { return (j / PIECE * THREADS + int(threadIdx.x)) * PIECE + j % PIECE; }
   // Whether so many valid rows or columns are all that so many slots of all threads hold.
@@ -493,8 +496,8 @@ struct Fragments {
   static PTO_CONSTANT int padded_depth(int n) { return (n + 15) / 16 * 16; }
   static constexpr int THREADS = 32 * DOWN * ACROSS;
   static constexpr int DOWN_WARPS = DOWN, ACROSS_WARPS = ACROSS;
-  static PTO_CONSTANT int rows(int n) { return (n + 16 * DOWN - 1) / (16 * DOWN) * 2; }
-  static PTO_CONSTANT int columns(int n) { return (n + 8 * ACROSS - 1) / (8 * ACROSS) * 2; }
+  static PTO_CONSTANT int rows(int n) { return (some(n) + 16 * DOWN - 1) / (16 * DOWN) * 2; }
+  static PTO_CONSTANT int columns(int n) { return (some(n) + 8 * ACROSS - 1) / (8 * ACROSS) * 2; }
   static PTO_FUNCTION int lane() { return int(threadIdx.x) % 32; }
   static PTO_FUNCTION int warp_row() { return int(threadIdx.x) / 32 % DOWN; }
   static PTO_FUNCTION int warp_column() { return int(threadIdx.x) / 32 / DOWN; }
