@@ -366,6 +366,8 @@ int32_t pto_parallel_width(const pto_worker *w) {
     return w->in_parallel ? 1 : limit > 0 && limit < all ? limit : all;
 }
 
+int32_t pto_in_piece(const pto_worker *w) { return w->in_parallel; }
+
 int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begin, int64_t end, int64_t grain) {
     if (begin >= end) {
         return PTO_OK;

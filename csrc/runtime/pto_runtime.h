@@ -195,6 +195,12 @@ int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begi
 int32_t pto_parallel_width(const pto_worker *w);
 
 /*
+ * 1 inside a piece of a loop of which other threads may run other pieces now, and inside a task; 0 elsewhere, also in a
+ * loop that runs in order on the calling thread.  The same as long as a piece, a task or an entry runs.  The worker.
+ */
+int32_t pto_in_piece(const pto_worker *w);
+
+/*
  * `bytes` bytes aligned to 64 on the worker's own stack of scratch memory; contents undefined; valid until popped.
  * NULL when there is no memory (or bytes < 0): the failure is recorded, the caller returns a non-zero status.
  * The worker.  Does not block.

@@ -337,7 +337,7 @@ const pto_symbol *pto_symbols(int32_t *count) {
         SYMBOL(pto_runtime_retain),  SYMBOL(pto_runtime_release),     SYMBOL(pto_runtime_shutdown),
         SYMBOL(pto_runtime_trim),    SYMBOL(pto_runtime_num_threads), SYMBOL(pto_runtime_statistics),
         SYMBOL(pto_launch),          SYMBOL(pto_parallel_for),        SYMBOL(pto_parallel_width),
-        SYMBOL(pto_scratch_push),
+        SYMBOL(pto_in_piece),        SYMBOL(pto_scratch_push),
         SYMBOL(pto_scratch_pop),     SYMBOL(pto_buffer_alloc),        SYMBOL(pto_buffer_free),
         SYMBOL(pto_fixed),           SYMBOL(pto_kept_find),           SYMBOL(pto_kept_done),
         SYMBOL(pto_copy),            SYMBOL(pto_fail),                SYMBOL(pto_print),

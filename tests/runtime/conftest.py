@@ -32,7 +32,7 @@ class Kernels:
         self.library = library
         known = symbols()
         imported = [name for name, at in known.items() if library.import_symbol(name.encode(), ctypes.c_void_p(at))]
-        assert len(imported) == 9
+        assert len(imported) == 10
 
     def address(self, name: str) -> int:
         found = ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value

@@ -14,7 +14,8 @@
     X(int32_t, pto_fail, (pto_worker *, int32_t, int64_t, int64_t, int64_t))                                           \
     X(void, pto_print, (pto_worker *, int32_t, const int64_t *, int32_t))                                              \
     X(int32_t, pto_worker_index, (const pto_worker *))                                                                 \
-    X(int32_t, pto_parallel_width, (const pto_worker *))
+    X(int32_t, pto_parallel_width, (const pto_worker *))                                                               \
+    X(int32_t, pto_in_piece, (const pto_worker *))
 
 #define DECLARE(type, name, args) static type(*import_##name) args;
 IMPORTS(DECLARE)
@@ -169,6 +170,22 @@ int32_t how_wide(pto_worker *w, const int64_t *args, int64_t *results) {
     (void)results;
     ((int64_t *)args[0])[0] = import_pto_parallel_width(w);
     return import_pto_parallel_for(w, widths, (void *)args[0], 1, args[1], 1);
+}
+
+static int32_t piece_of(pto_worker *w, void *ctx, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        ((int64_t *)ctx)[i] = import_pto_in_piece(w);
+    }
+    return 0;
+}
+
+/* (out: i64 rank 1): whether there may be other pieces, outside of a loop, in one of a single piece, and in pieces */
+int32_t in_pieces(pto_worker *w, const int64_t *args, int64_t *results) {
+    (void)results;
+    void *out = (void *)args[0];
+    ((int64_t *)out)[0] = import_pto_in_piece(w);
+    int32_t status = import_pto_parallel_for(w, piece_of, out, 1, 2, 1);
+    return status ? status : import_pto_parallel_for(w, piece_of, out, 2, args[1], 1);
 }
 
 static int32_t printing(pto_worker *w, void *ctx, int64_t begin, int64_t end) {

@@ -72,7 +72,7 @@ def test_the_default_runtime_is_one_per_number_of_threads() -> None:
 
 def test_every_function_of_the_header_has_an_address() -> None:
     found = symbols()
-    for name in "parallel_for scratch_push scratch_pop buffer_alloc buffer_free fail print worker_index parallel_width launch".split():
+    for name in "parallel_for scratch_push scratch_pop buffer_alloc buffer_free fail print worker_index parallel_width in_piece launch".split():
         assert found[f"pto_{name}"] != 0
     assert len(set(found.values())) == len(found)
 
@@ -127,6 +127,13 @@ def test_how_many_threads_a_loop_may_use(kernels: Any, threads: int, limit: int,
     kernels.entry(Runtime(threads), "how_wide", max_threads=limit).launch([out.ctypes.data, 20, 8])
     assert out[0] == width
     assert (out[1:] == 1).all()  # inside a loop
+
+
+@pytest.mark.parametrize(("threads", "limit", "shared"), [(1, 0, 0), (4, 0, 1), (4, 1, 0)])
+def test_pieces_are_told_whether_there_may_be_others(kernels: Any, threads: int, limit: int, shared: int) -> None:
+    out = np.full(20, -1, np.int64)
+    kernels.entry(Runtime(threads), "in_pieces", max_threads=limit).launch([out.ctypes.data, 20, 8])
+    assert out.tolist() == [0, 0, *[shared] * 18]
 
 
 def test_a_launch_that_keeps_the_gil_stays_on_its_thread(kernels: Any) -> None:

@@ -146,7 +146,7 @@ static int32_t meetings(pto_worker *w, const int64_t *args, int64_t *results) {
 static int32_t here(pto_worker *w, void *ctx, int64_t begin, int64_t end) {
     (void)end;
     pause_ms(1);
-    CHECK(pto_parallel_width(w) == 1);
+    CHECK(pto_parallel_width(w) == 1 && pto_in_piece(w) == 1);
     ((int32_t *)ctx)[begin] = pto_worker_index(w);
     return 0;
 }
@@ -181,6 +181,7 @@ static int32_t loops_and_graphs(pto_worker *w, const int64_t *args, int64_t *res
     }
     pto_graph *g = graph_of(NULL, w, 0);
     CHECK(submit(g, &loop_kind, 10, 0, 0, 1) == PTO_OK && pto_graph_wait(g) == PTO_OK);
+    CHECK(pto_in_piece(w) == 0);
     CHECK(pto_parallel_for(w, meet_piece, &meeting, 0, 2, 1) == 0);
     CHECK(pto_graph_close(w, g) == PTO_OK);
     meeting = 7;

@@ -14,7 +14,7 @@ The writer is imported when something is compiled; a kernel from the disk cache 
   workers
 * `packing`, `turned`: rows that do not lie side by side: copied together, or the axes in the opposite order
 * `vector`, `elementwise`, `extremes`, `conversions`, `philox`: arithmetic on vectors and scalars; random numbers
-* `access`, `strided`, `indirect`: loads and stores of lanes, of rows with gaps, through index tiles
+* `access`, `strided`, `indirect`, `atomics`: loads and stores of lanes, of rows with gaps, through index tiles, atomic
 * `tiles`, `elements`, `structure`, `joining`, `placed`, `regions`, `order`, `selecting`: operations outside of
   groups
 * `ranks`, `merging`: rows sorted by vectors

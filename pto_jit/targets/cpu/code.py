@@ -39,6 +39,7 @@ class Code:
         self.leave: ir.Block = function.append_basic_block("leave")
         self.status = self.alloca(I32, "status")
         self._entry_builder.store(number(I32, 0), self.status)
+        self._shared: Value | None = None
         self._failure: list[Any] | None = None  # phis: the site and the numbers of the check that failed
         self.lines = getattr(self.module, "lines", None)  # `lines.Lines` when places are kept
         if self.lines is not None:
@@ -65,6 +66,14 @@ class Code:
             yield
         finally:
             self.b = saved
+
+    def shared(self) -> Value:
+        """Whether other threads may run other iterations of a loop around, or this is a task; asked once for a call."""
+        if self._shared is None:
+            with self.at_entry():
+                answer = self.call("pto_in_piece", I32, [self.worker], ["nounwind"])
+                self._shared = self.b.icmp_signed("!=", answer, number(I32, 0))
+        return self._shared
 
     def finish(self) -> None:
         """Close the entry block; the body must have jumped to `leave` already."""

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Access through index tiles, and atomic updates."""
+"""Access through index tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-
 from pto_jit.dtypes import i64 as i64_dtype
 from pto_jit.ir.nodes import Op, Operand
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.constants import Index, Value, i64, storage_type
+from pto_jit.targets.cpu.constants import Index, Value, i64
 from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, unrolled, write
-from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
+from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.structure import common_extents
-from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.tiles import copy_region, fits_anything, materialise
 from pto_jit.targets.cpu.values import Tensor, Tile
 
@@ -162,35 +159,3 @@ def write_put(w: FunctionWriter, op: Op) -> None:
 
     each(w, valid[:-1], check)
     each(w, valid[:-1], row)
-
-
-def write_atomic(w: FunctionWriter, op: Op) -> None:
-    """Compare-and-swap on the element's bits, for every dtype and combination alike."""
-    code = w.code
-    kind = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min"}[op.op]
-    tile, tensor = settled(w, op.args[0]), w.tensor(op.args[1])
-    pointer, inside = region(w, tensor, [w.index(a) for a in op.args[2:]], tile.valid, op.loc)
-    w.record(op, tensor, pointer, inside, tensor.strides)
-    part = Tensor(tensor.dtype, pointer, inside, tensor.strides)
-    bits = ir.IntType(tensor.dtype.bits)
-    typ = storage_type(tensor.dtype)
-
-    def body(i: list[Index]) -> None:
-        place = address(w, part, i)
-        value = read(w, tile, i)
-        first = code.b.load(place, typ=bits, align=tensor.dtype.bytes)
-        before = code.b.block
-        head, after = code.block("swap"), code.block("swapped")
-        code.b.branch(head)
-        code.at(head)
-        old = code.b.phi(bits)
-        old.add_incoming(first, before)
-        have = from_memory(code.b, old if typ == bits else code.b.bitcast(old, typ), tensor.dtype)
-        new = to_memory(code.b, w.ops.apply(kind, (have, value), tensor.dtype, {}, tensor.dtype), tensor.dtype)
-        new = new if typ == bits else code.b.bitcast(new, bits)
-        pair = code.b.cmpxchg(place, old, new, ordering="acq_rel", failordering="acquire")
-        old.add_incoming(code.b.extract_value(pair, 0), code.b.block)
-        code.b.cbranch(code.b.extract_value(pair, 1), after, head)
-        code.at(after)
-
-    each(w, inside, body)

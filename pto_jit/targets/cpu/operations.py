@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
-from pto_jit.targets.cpu import indirect, joining, order, regions, selecting, structure
+from pto_jit.targets.cpu import atomics, indirect, joining, order, regions, selecting, structure
 from pto_jit.targets.cpu.constants import I32, PTR, VOID, Index, i64, number
 from pto_jit.targets.cpu.elements import each, read
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -78,8 +78,8 @@ TILE_OPS: dict[str, Handler] = {
     "flip": structure.write_flip, "reshape": structure.write_reshape, "concat": joining.write_concat,
     "stack": joining.write_stack, "extract": structure.write_extract, "valid": structure.write_measure,
     "extent": structure.write_measure, "gather": indirect.write_gather, "take": indirect.write_take,
-    "put": indirect.write_put, "atomic_add": indirect.write_atomic, "atomic_max": indirect.write_atomic,
-    "atomic_min": indirect.write_atomic, "print": write_print, "dot": write_dot,
+    "put": indirect.write_put, "atomic_add": atomics.write_atomic, "atomic_max": atomics.write_atomic,
+    "atomic_min": atomics.write_atomic, "print": write_print, "dot": write_dot,
     "argmax": regions.write_arg_reduction, "argmin": regions.write_arg_reduction, "cumsum": regions.write_cumulate,
     "cumprod": regions.write_cumulate, "map": regions.write_map, "fold": regions.write_fold,
     "assoc_scan": regions.write_scan, "sort": order.write_sort, "argsort": order.write_sort,
