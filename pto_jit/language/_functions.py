@@ -16,7 +16,16 @@ from pto_jit.errors import PtoError, ShapeError, TypeMismatchError
 from pto_jit.language import _eager as eager
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._tile import Tile
-from pto_jit.language._tile_value import ExtentError, TileValue, checked_axes, checked_axis, fitted, joint, tile
+from pto_jit.language._tile_value import (
+    ExtentError,
+    TileValue,
+    checked_axes,
+    checked_axis,
+    fitted,
+    joint,
+    joint_marks,
+    tile,
+)
 
 Array = Any
 
@@ -63,7 +72,7 @@ def map(fn: Callable[..., Any], *operands: Any) -> Any:
         results, many = _on_tiles(fn, arrays, valid)
     except _NeedsScalars:
         results, many = _per_element(fn, arrays, valid)
-    shown = [eager.present(TileValue(r, shape, unit), operands) for r in results]
+    shown = [eager.present(TileValue(r, shape, unit, joint_marks(items)), operands) for r in results]
     return tuple(shown) if many else shown[0]
 
 

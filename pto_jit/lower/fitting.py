@@ -37,7 +37,7 @@ def fits_with(op: Op) -> tuple[Operands | None, ...]:
     rank = result.rank
     if op.op in GENERATED:
         return ((),) * rank
-    if is_elementwise(op):
+    if is_elementwise(op) or op.op == "map":
         return _elementwise(op, result)
     source = op.args[0].type if op.args else None
     if type(source) is not TileType:
@@ -102,29 +102,30 @@ def fitting_axes(block: Block) -> dict[str, tuple[bool, ...]]:
                 a.name for a in op.args if type(a) is Var
             ]):  # fmt: skip
                 continue
-            name, found = op.results[0].name, given_fits(op, out)
-            before = out.get(name)
-            if before is not None:
-                found = tuple([a or b for a, b in zip(before, found, strict=True)])
-            if found != before and True in found:
-                out[name] = found
-                changed = True
+            found = given_fits(op, out)
+            for r in op.results if True in found else ():
+                before = out.get(r.name)
+                now = found if before is None else tuple([a or b for a, b in zip(before, found, strict=True)])
+                if now != before:
+                    out[r.name] = now
+                    changed = True
     return out
 
 
 def always_fitting(block: Block, fitting: Fitting) -> dict[str, tuple[bool, ...]]:
     """The same for variables that are such all the time; `fitting`: what is known of them."""
-    ops = [s for s in statements(block) if type(s) is Op and s.results and s.results[0].name in fitting]
+    ops = [s for s in statements(block) if type(s) is Op and any(r.name in fitting for r in s.results)]
     out = dict(fitting)
     changed = bool(ops)
     while changed:
         changed = False
         for op in ops:
-            name = op.results[0].name
-            found = tuple([a and b for a, b in zip(given_fits(op, out), out[name], strict=True)])
-            if found != out[name]:
-                out[name] = found
-                changed = True
+            given = given_fits(op, out)
+            for r in op.results:
+                if r.name in out:
+                    found = tuple([a and b for a, b in zip(given, out[r.name], strict=True)])
+                    changed |= found != out[r.name]
+                    out[r.name] = found
     return out
 
 

@@ -21,7 +21,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.language import _memory_ops as memory
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _tile_ops as tiles
-from pto_jit.language._tile_value import TileValue, fitted, joint, tile
+from pto_jit.language._tile_value import TileValue, fitted, joint, joint_marks, tile
 from pto_jit.semantic import failures
 from pto_jit.slotted import frozen
 
@@ -266,7 +266,7 @@ def _combine(op: Op, context: Context) -> Callable[[Sequence[Array], Sequence[Ar
 def _map(op: Op, args: list[Value], context: Context) -> tuple[Value, ...]:
     shape, unit, valid = joint(args)
     arrays = [np.broadcast_to(fitted(t, valid), valid) for t in args]
-    return tuple(TileValue(r, shape, unit) for r in context.apply(op.regions[0], arrays))
+    return tuple(TileValue(r, shape, unit, joint_marks(args)) for r in context.apply(op.regions[0], arrays))
 
 
 def _fold(op: Op, args: list[Value], context: Context) -> tuple[Value, ...]:

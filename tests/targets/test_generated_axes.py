@@ -168,3 +168,92 @@ def test_a_variable_that_is_generated_so_far_fits_one_that_is_not(target: str) -
     a, b = np.zeros((16, 64), np.float32), np.zeros((16, 64), np.float32)
     on(two_variables, target)(x, lens, a, b)
     assert (a[:, :20] == 13).all() and (b[:, :20] == 3).all() and not a[:, 20:].any() and not b[:, 20:].any()
+
+
+def _halved(v, w):
+    n = v
+    while n > 1.5:
+        n = n / 2
+    return n, n + w
+
+
+@pto.jit
+def joined(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        t = pl.load(x, [i, 0], [16, 64])
+        both = pl.stack([pl.arange(16).to(pl.f32)[:, None] * pl.ones([16, 64]), t], axis=0)
+        pl.store(both[1] + both[0], [i, 0], a)
+        beside = pl.stack([pl.rand(1, 0, [16, 64]), t, t * 2], axis=1)
+        pl.store(pl.sum(beside, axis=1) - beside[:, 0], [i, 0], b)
+
+
+@pto.jit
+def joined_of_three_axes(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        t = pl.load(x, [i, 0], [16, 64])
+        planes = pl.concat([pl.rand(1, 0, [2, 16, 64]), pl.broadcast_to(t[None, :, :], [2, 16, 64])], axis=0)
+        pl.store(planes[2] + planes[3], [i, 0], a)
+        pl.store(planes[0], [i, 0], b)
+
+
+@pto.jit
+def generated_halves(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        t = pl.load(x, [i, 0], [16, 64])
+        pl.store(pl.concat([pl.zeros([8, 64]), pl.ones([8, 64])], axis=0) + t, [i, 0], a)
+        pl.store(pl.stack([pl.zeros([16, 64]), pl.ones([16, 64])], axis=0)[1] + t, [i, 0], b)
+
+
+@pto.jit
+def of_a_function(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        t = pl.load(x, [i, 0], [16, 64])
+        g, h = pl.map(_halved, pl.full([16, 64], 7.0, pl.f32), pl.ones([16, 64], pl.f32))
+        pl.store(g + t, [i, 0], a)
+        u, _ = pl.map(_halved, pl.full([16, 64], 7.0, pl.f32), t)
+        pl.store(h * t + u, [i, 0], b)
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize("kernel", [joined, joined_of_three_axes, generated_halves, of_a_function])
+def test_generated_tiles_are_joined_to_narrower_ones_and_fit_where_all_of_them_are(kernel: Any, target: str) -> None:
+    x, lens = np.random.default_rng(2).standard_normal((20, 20), np.float32), np.full(20, 50, np.int32)
+    given = [(np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32)) for _ in range(2)]
+    kernel.interpret(x, lens, *given[0])
+    on(kernel, target)(x, lens, *given[1])
+    for expected, found in zip(*given, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pto.jit
+def in_order(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        pl.store(pl.sort(pl.rand(1, 0, [16, 64])) + pl.load(x, [i, 0], [16, 64]), [i, 0], a)
+
+
+@pto.jit
+def running(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        pl.store(pl.cumsum(pl.ones([16, 64]), axis=1) + pl.load(x, [i, 0], [16, 64]), [i, 0], a)
+
+
+@pto.jit
+def largest(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        pl.store(pl.topk(pl.rand(1, 0, [16, 64]), 1)[0] + pl.load(x, [i, 0], [16, 64]), [i, 0], a)
+
+
+@pto.jit
+def combined(x, lens, a, b):
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        c = pl.reduce(pl.rand(1, 0, [16, 64]), 1, lambda p, q: p + q, keepdims=True)
+        pl.store(c + pl.load(x, [i, 0], [16, 64]), [i, 0], a)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", [in_order, running, largest, combined])
+def test_what_is_sorted_or_combined_is_not_generated(kernel: Any, target: str) -> None:
+    x, lens = np.ones((20, 20), np.float32), np.full(20, 50, np.int32)
+    a, b = np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32)
+    with pytest.raises(pto.LaunchError):
+        on(kernel, target)(x, lens, a, b)

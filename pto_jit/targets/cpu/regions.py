@@ -23,7 +23,7 @@ from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.spmd import Carry, argument_writer, carried_writer, row_writer
-from pto_jit.targets.cpu.tiles import fill_tile, fits_anything, may_fit
+from pto_jit.targets.cpu.tiles import fill_tile, fits_anything, given_fits, may_fit
 from pto_jit.targets.cpu.values import Tensor, Tile
 
 
@@ -92,7 +92,8 @@ def _single(operands: Sequence[Any]) -> list[list[bool]]:
 def write_map(w: FunctionWriter, op: Op) -> None:
     tiles = [w.tile(a) for a in op.args]
     declared, valid = _joint(w, op, tiles, op.args)
-    outs = [new_tile(w, r, declared, valid) for r in op.results]
+    fits = given_fits(w, op, [t.fits for t in tiles])
+    outs = [new_tile(w, r, declared, valid, fits) for r in op.results]
 
     def body(i: list[Index]) -> None:
         values = [read(w, t, _at(i, t, a)) for t, a in zip(tiles, op.args, strict=True)]

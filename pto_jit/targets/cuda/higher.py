@@ -136,6 +136,8 @@ class HigherWriter(LayoutWriter):
         joined = [self._end_to_end(op, list(parts)) if k == at else self._joined(parts, op)
                   for k, parts in enumerate(zip(*all_axes, strict=True))]  # fmt: skip
         out = self._tile_of(joined, tiles[0], op)
+        tiles = [self._cut(t, [own[k] if k == at else axis for k, axis in enumerate(joined)], own)
+                 for t, own in pairs]  # fmt: skip
 
         def to(start: str, tile: Tile) -> Where:
             lead = len(out.axes) - len(tile.axes)  # what the result shows of leading axes of extent 1
@@ -146,11 +148,17 @@ class HigherWriter(LayoutWriter):
         where = [to(start, tile) for start, tile in zip(starts, tiles, strict=False)]
         self.put(op.results[0], self._laid_down(tiles, out, where))
 
+    def _cut(self, tile: Tile, axes: Sequence[Axis], own: Sequence[Axis]) -> Tile:
+        """A tile as it is joined to others, whose extents a generated one takes; own: its axes."""
+        wider = any(mine.fits and not mine.unit and mine.valid != axis.valid
+                    for mine, axis in zip(own, axes, strict=True))  # fmt: skip
+        return self._as(tile, axes, own) if wider else tile
+
     def _end_to_end(self, op: Op, parts: Sequence[Axis]) -> Axis:
         """The axis that several become, one after the other."""
         extents = shape_of(self.func.body, op.results[0])
         assert extents is not None
-        axis = self.axis(extents[int(op.attr("axis"))])  # type: ignore[call-overload]
+        axis = self.axis(extents[int(op.attr("axis"))], fits=all(p.fits for p in parts))  # type: ignore[call-overload]
         if all(p.full for p in parts):
             return axis
         return replace(axis, valid=f"({' + '.join([*(p.declared for p in parts[:-1]), parts[-1].valid])})")
@@ -162,7 +170,9 @@ class HigherWriter(LayoutWriter):
         pairs = [self._all_axes(a) for a in op.args]
         tiles, at = [t for t, _ in pairs], int(op.attr("axis"))  # type: ignore[call-overload]
         joined = [self._joined(list(axes), op) for axes in zip(*(a for _, a in pairs), strict=True)]
-        joined.insert(at, self.axis(Const(len(tiles), ScalarType(i64))))
+        tiles = [self._cut(tile, joined, own) for tile, own in pairs]
+        fits = all(a.fits or a.unit for _, axes in pairs for a in axes)
+        joined.insert(at, self.axis(Const(len(tiles), ScalarType(i64)), fits=fits))
         out = self._tile_of(joined, tiles[0], op)
 
         def to(number: int, tile: Tile) -> Where:

@@ -16,7 +16,7 @@ from pto_jit.lower.lines import axis_along
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.moves import MoveWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized
 from pto_jit.targets.source.scalars import register_type
 
 _RULES = {"cumsum": "Sum", "cumprod": "Product", "add": "Sum", "mul": "Product", "max": "Maximum",
@@ -278,12 +278,14 @@ class LineWriter(MoveWriter):
     # -- arrays ---------------------------------------------------------------------------------------------------
 
     def _line_of(self, operand: Operand) -> Tile:
-        """A tile in an array, its last axis along rows."""
+        """A tile in an array, its last axis along rows; what is made of it is not generated."""
         tile = self.tile(operand)
-        return self.turned(tile) if tile.standing else self.materialised(tile)
+        tile = self.turned(tile) if tile.standing else self.materialised(tile)
+        return replace(tile, rows=sized(tile.rows), columns=sized(tile.columns))
 
     def _lines(self, op: Op, operands: Sequence[Operand]) -> tuple[list[Tile], bool]:
-        """The tiles that an operation runs along, and whether it runs down their columns."""
+        """The tiles that an operation runs along, and whether it runs down their columns; what is made of them is not
+        generated."""
         tiles = [self.tile(o) for o in operands]
         if self.fragments or not all(t.standing for t in tiles):
             tiles = [self.turned(t) if t.standing else t for t in tiles]
@@ -291,7 +293,7 @@ class LineWriter(MoveWriter):
         axis, rank = axis_along(op), operands[0].type.rank  # type: ignore[union-attr]
         assert axis is not None
         down = tiles[0].standing or axis < rank - 1
-        return [replace(t, rows=rows, columns=columns) for t in tiles], down
+        return [replace(t, rows=sized(rows), columns=sized(columns)) for t in tiles], down
 
     def _along(self, tile: Tile, down: bool) -> Axis:
         return tile.rows if down else tile.columns

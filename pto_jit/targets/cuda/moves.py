@@ -133,8 +133,8 @@ class MoveWriter(ReductionWriter):
                            op.loc, part.valid, part.declared)  # fmt: skip
         starts = [total(p.declared for p in parts[:k]) for k in range(len(parts))]
         declared, last = total(p.declared for p in parts), parts[-1]
-        along = Axis(False, total(p.capacity for p in parts), declared,
-                     declared if last.full else total((starts[-1], last.valid)))  # fmt: skip
+        valid = declared if last.full else total((starts[-1], last.valid))
+        along = Axis(False, total(p.capacity for p in parts), declared, valid, all(p.fits for p in parts))
         across = self._joined([t.columns if down else t.rows for t in tiles], op)
         result = replace(tiles[0], rows=along if down else across, columns=across if down else along, array=None,
                          element=lambda i, j: "")  # fmt: skip
