@@ -7,6 +7,8 @@ once is written where it is read.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -372,11 +374,32 @@ class TileWriter(FunctionWriter):
                 text = texts[i, j] = self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
             return text
 
-        self.put(
-            result,
-            Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing),
-            stable=self.stable(op.args),
-        )
+        tile = Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing)
+        if op.op == "div" and register_type(dtype) == "float" and not columns.unit and _one_for_a_row(operands[1]):
+            self._divide_rows(result, tile, *operands)
+        else:
+            self.put(result, tile, stable=self.stable(op.args))
+
+    def _divide_rows(self, result: Var, tile: Tile, dividend: Tile | str, divisor: Tile | str) -> None:
+        """Give a tile variable quotients with one divisor for each row, whose reciprocal is computed once."""
+        known = self.new_array(result, tile)
+
+        def slot(operand: Tile | str, i: str, j: str) -> str:
+            if isinstance(operand, str):
+                return operand
+            return operand.element("0" if operand.rows.unit else i, "0" if operand.columns.unit else j)
+
+        nr, _ = self.slots(tile)
+        i = "0" if nr == "1" else "ri"
+        self._loops([("ri", nr)] if nr != "1" else [], [
+            f"pto::divide_row({known.array}[{i}], {slot(divisor, i, '0')}, "
+            f"[&](int ci) {{ return {slot(dividend, i, 'ci')}; }});"
+        ])  # fmt: skip
+        if result.name in self.declared:
+            self.set_valid(known, tile)
+        else:
+            self.tiles[result.name] = known
+            self.made(result)
 
     def together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
         """Tiles whose slots (i, j) are elements that meet, and the rows and columns that they become."""
@@ -416,6 +439,14 @@ class TileWriter(FunctionWriter):
             alive = " && ".join(f"{e} == 1" for e in dict.fromkeys(empty))
             return replace(out, valid=f"({alive} ? {out.valid} : 0)")
         return out
+
+
+def _one_for_a_row(divisor: Tile | str) -> bool:
+    """Whether all elements of a row are divided by one number, and a division is no product."""
+    if isinstance(divisor, Tile):
+        return divisor.columns.unit
+    number = re.fullmatch(r"-?([0-9.e+-]+)f", divisor)
+    return number is None or math.frexp(float(number[1]))[0] != 0.5
 
 
 _HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose concat "

@@ -424,3 +424,73 @@ def test_lanes_have_neighbours_where_runs_cannot_be_accessed(monkeypatch: pytest
         emulate(rows.softmax.compile(x, np.zeros_like(x), target="cuda"), x, y := np.zeros_like(x))
         np.testing.assert_allclose(y, softmax_of(x), rtol=2e-6, atol=1e-9)
         assert [defines["V"] for defines in prepared] == [run]
+
+
+@pto.jit
+def divided(x: pl.Tensor, by: pl.Tensor, y: pl.Tensor):
+    n, m = x.shape
+    for r in pl.range(0, n, 4, parallel=True):
+        pl.store(pl.load(x, [r, 0], [4, m]) / pl.load(by, [r, 0], [4, 1]), [r, 0], y)
+
+
+def close_to_the_middle(divisor: int) -> list[int]:
+    """Numbers of 24 bits whose quotients by one of as many bits, an odd one, are nearest to the middle of two floats."""
+    found: list[int] = []
+    for k in (24, 25):  # for quotients between 1 and 2, and below 1
+        for rest in range(-7, 8, 2):
+            middle = -rest * pow(divisor, -1, 1 << k) % (1 << k)
+            for m in (middle, middle + (1 << k)):
+                if m & 1 and 1 << 24 <= m < 1 << 25 and 1 << 23 <= (m * divisor + rest) >> k < 1 << 24:
+                    found.append((m * divisor + rest) >> k)
+    return found
+
+
+def test_rows_divided_by_one_number_are_rounded_as_divisions_are() -> None:
+    """Hard quotients, all exponents, and special values: by divisors within the range of the fast way, and outside."""
+    special = [0.0, -0.0, 1.0, -1.0, 3.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-40, 1.17549435e-38, 3.4028235e38,
+               -3.4028235e38, 2.0**-20, 2.0**100, 2.0**101, 2.0**-21, 1e30, 1e-30, 9.999999e-25]  # fmt: skip
+    columns, lines, divisors = 256, [], []
+    for _ in range(150):
+        odd = int(RNG.integers(1 << 22, 1 << 23)) * 2 + 1
+        hard = np.array(close_to_the_middle(odd), np.float64) * 2.0 ** RNG.integers(-30, 31)
+        divisors.append(np.float32(odd * 2.0 ** int(RNG.integers(-43, 60))))
+        lines.append(np.resize(np.concatenate([hard, RNG.uniform(1 << 23, 1 << 24, 40)]), columns))
+    for divisor in (*special, *RNG.uniform(0.1, 5000, 29)):
+        bits = RNG.integers(0, 1 << 32, columns - len(special), dtype=np.uint64).astype(np.uint32)
+        lines.append(np.concatenate([np.float32(special), bits.view(np.float32)]))
+        divisors.append(np.float32(divisor))
+    for divisor in (3.0, 7.77, 12345.678):  # nothing but zeros, which need no division
+        lines.append(np.resize([0.0, -0.0, 1.0], columns))
+        divisors.append(np.float32(divisor))
+    x, by = np.array([np.float32(line) for line in lines]), np.array(divisors, np.float32)[:, None]
+    _, (_, _, y) = emulated(divided, x, by, np.zeros_like(x), orders=(0,))
+    with np.errstate(all="ignore"):
+        exact = x / by
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(exact))
+    numbers = ~np.isnan(exact)
+    np.testing.assert_array_equal(y.view(np.uint32)[numbers], exact.view(np.uint32)[numbers])
+    source = divided.compile(x, by, y, target="cuda").sources["divided_incore_0.cu"]
+    assert source.count("pto::divide_row(") == 1 and " / " not in source
+
+
+@pto.jit
+def scaled_down(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    n, m = x.shape
+    for r in pl.range(0, n, parallel=True):
+        t = pl.load(x, [r, 0], [1, m])
+        pl.store(t / 3.0, [r, 0], y)
+        for _ in pl.range(3):
+            t = t / pl.max(t, axis=1, keepdims=True) / 4.0 + t / t
+        pl.store(t, [r, 0], z)
+
+
+def test_rows_are_divided_in_place_and_by_constants() -> None:
+    x = 1 + np.abs(normal(5, 300))
+    _, (_, y, z) = emulated(scaled_down, x, np.zeros_like(x), np.zeros_like(x), orders=(0,))
+    t = x
+    for _ in range(3):
+        t = t / t.max(axis=1, keepdims=True) / np.float32(4) + 1
+    np.testing.assert_array_equal(y, x / np.float32(3))
+    np.testing.assert_array_equal(z, t)
+    source = scaled_down.compile(x, y, z, target="cuda").sources["scaled_down_incore_0.cu"]
+    assert source.count("pto::divide_row(") == 2 and " / 4.0f" in source

@@ -244,6 +244,28 @@ PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, i
   }
 }
 
+// The slots of a row, which a function of the slot gives, divided by one number: times its reciprocal, and corrected by
+// what is left. That is the quotient as it has to be rounded where no number on the way is too small or too large
+// (Markstein, IBM Journal of Research and Development 34, 1990, with the reciprocal rounded; where the first product is
+// wrong by more than a unit, all quotients that are close enough to the middle of two numbers were tried).
+template <int N, class Element>
+PTO_FUNCTION void divide_row(float (&row)[N], float by, const Element& element) {
+  const float inverse = 1.0f / by;
+  bool sure = by >= 0x1p-20f && by <= 0x1p100f;
+  float x[N];
+  PTO_UNROLL
+  for (int j = 0; j < N; ++j) {
+    x[j] = element(j);
+    const float near = x[j] * inverse;
+    row[j] = fma(-fma(by, near, -x[j]), inverse, near);
+    sure = bool(sure & ((absolute(row[j]) >= 0x1p-80f) | (x[j] == 0.0f)));  // not for NaN, which infinities lead to
+  }
+  if (!sure) {
+    PTO_UNROLL
+    for (int j = 0; j < N; ++j) row[j] = x[j] / by;
+  }
+}
+
 // A tile with its axes exchanged, by way of shared memory; UNIT_ROW and UNIT_COLUMN are of the tile that it is made
 // from. The threads must have met before.  Lines in shared memory have an odd number of elements: both a row and a
 // column of them are in different banks.

@@ -73,10 +73,7 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) softmax_inc
       }
       sum[0][0] = Spread::reduce_columns<pto::Sum<float>>(sum[0][0]);
       float t2[1][Spread::columns(MOST_X_D1)];
-      PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
-        t2[0][ci] = t1[0][ci] / sum[0][0];
-      }
+      pto::divide_row(t2[0], sum[0][0], [&](int ci) { return t1[0][ci]; });
       pto::store_tile<Spread, true, false>(y.data + r * y.stride[0], y.stride[0], 1, pto::clipped(1, y.shape[0], r),
           pto::clipped(int(x_d1), y.shape[1], 0), t2);
     }
