@@ -197,3 +197,49 @@ def test_an_argument_without_axes_is_not_returned() -> None:
     for call in (same, same.interpret):
         with pytest.raises(pto.TypeMismatchError, match="PTO-T046"):
             call(np.array(1.0))
+
+
+@pto.jit
+def numbers_stored(z, n: int, v: float):
+    z[0] = 0.5
+    z[1] = 300
+    z[2] = -1.5
+    z[3] = n
+    z[4] = v
+    z[5] = float("inf")
+    z[6] = float("nan")
+    z[7:9] = 2.5
+    with pl.incore():
+        z[9] = 1000
+        z[10:12] = -1
+        pl.store(pl.full([2], 70000, z.dtype), [12], z)
+        pl.store(pl.load(z, [14], [4], pad=3.75)[2:4], [14], z)
+
+
+@pto.jit
+def filled(z, n: int, v: float):
+    new = pl.full([4], -300.5, z.dtype)
+    z[0:4] = new
+    pl.store(pl.arange(0.5, 4, dtype=z.dtype), [4], z)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "uint32", "float32", "bool"])
+@pytest.mark.parametrize("kernel", [numbers_stored, filled], ids=lambda k: k.__name__)
+def test_numbers_are_cast_where_they_are_stored(kernel: Any, dtype: str) -> None:
+    if dtype == "bool" and kernel is filled:
+        return
+    mine, compiled = np.zeros(16, dtype), np.zeros(16, dtype)
+    kernel.interpret(mine, 300, 2.75)
+    kernel(compiled, 300, 2.75)
+    np.testing.assert_array_equal(compiled, mine)
+
+
+def test_a_constant_that_an_element_meets_has_to_fit() -> None:
+    kernel = pto.jit(_adds_too_much)
+    for call in (kernel, kernel.interpret):
+        with pytest.raises(pto.TypeMismatchError, match="PTO-T012"):
+            call(np.zeros(4, np.uint8))
+
+
+def _adds_too_much(z):
+    z[0] = z[1] + 300

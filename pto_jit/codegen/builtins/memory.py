@@ -13,7 +13,6 @@ from pto_jit.codegen.builtins.promote import (
     quoted,
     shape_text,
     tile_of,
-    to_dtype,
     value_of,
     way_out,
 )
@@ -88,7 +87,7 @@ def tensor_of(cg: Generator, x: Any, what: str) -> Tensor:
 def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Tensor | Tile:
     extents = shape_of(cg, shape, f"the shape of pl.{what}")
     wanted = dtype_of(cg, dtype)
-    fill = to_dtype(cg, value_of(cg, 0 if value is None else value, "the fill value"), wanted)
+    fill = cg.e.cast(value_of(cg, 0 if value is None else value, "the fill value"), wanted)
     if not isinstance(fill, Scalar):
         raise cg.error(TypeMismatchError, f"pl.{what} fills with a number, got {describe(fill)}", code="PTO-T032",
                        hint="use `pl.broadcast_to` to spread a tile")  # fmt: skip
@@ -188,7 +187,7 @@ def load(cg: Generator, x: Any, offsets: Any = None, shape: Any = None, *, pad: 
     args = [tensor.memory, *offsets_of(cg, offsets, tensor, "pl.load"), *extents]
     attrs: dict[str, Any] = {}
     if pad is not None:
-        value = to_dtype(cg, value_of(cg, pad, "pad"), tensor.dtype)
+        value = cg.e.cast(value_of(cg, pad, "pad"), tensor.dtype)
         if not isinstance(value, Scalar):
             raise cg.error(TypeMismatchError, "pad is a number", code="PTO-T033", hint="give a Python number")
         args.append(value.operand)
@@ -204,7 +203,7 @@ def store(cg: Generator, tile: Any, offsets: Any, x: Any = None) -> None:
     value = value_of(cg, tile, "the first argument of pl.store")
     starts = offsets_of(cg, offsets, tensor, "pl.store")
     if isinstance(value, Scalar) and tensor.rank == 0:
-        number = to_dtype(cg, value, tensor.dtype)
+        number = cg.e.cast(value, tensor.dtype)
         assert isinstance(number, Scalar)
         cg.e.op("setelem", [number.operand, tensor.var])
         return
@@ -232,7 +231,7 @@ def store_tile(cg: Generator, value: Tile, tensor: Tensor, starts: Sequence[Oper
 def scatter(cg: Generator, tile: Any, index: Any, axis: Any, x: Any) -> None:
     tensor = tensor_of(cg, x, "pl.scatter")
     where = index_tile(cg, index, "the index of pl.scatter")
-    value = to_dtype(cg, tile_of(cg, tile, "pl.scatter"), tensor.dtype)
+    value = cg.e.cast(tile_of(cg, tile, "pl.scatter"), tensor.dtype)
     along = axis_of(cg, axis, tensor.rank, "pl.scatter")
     assert isinstance(value, Tile)
     if not value.rank == where.rank == tensor.rank:
@@ -259,7 +258,7 @@ def _register_atomic(name: str) -> None:
     def handler(cg: Generator, x: Any, offsets: Any, tile: Any) -> None:
         tensor = tensor_of(cg, x, f"pl.{name}")
         starts = offsets_of(cg, offsets, tensor, f"pl.{name}")
-        value = to_dtype(cg, value_of(cg, tile, f"the tile of pl.{name}"), tensor.dtype)
+        value = cg.e.cast(value_of(cg, tile, f"the tile of pl.{name}"), tensor.dtype)
         if tensor.rank == 0:
             (var,) = cg.e.op("tensor_reshape", [tensor.var, index(1)], hint=f"{tensor.var.name}_view")
             tensor, starts = Tensor(var, (index(1),), cg.e.loc), (index(0),)

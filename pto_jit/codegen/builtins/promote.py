@@ -174,14 +174,18 @@ def common_dtype(values: Sequence[Value]) -> tuple[DType, bool]:
 
 
 def to_dtype(cg: Generator, value: Value, dtype: DType) -> Value:
-    """`value` cast to `dtype`; a weak integer constant that does not fit is an error, as in NumPy."""
+    """An operand cast to `dtype`; a weak integer constant that does not fit is an error, as in NumPy.
+
+    What is stored is cast (`e.cast`), whatever it is: so are numbers that are known when the kernel runs.
+    """
     if is_weak(value) and dtype.is_integer and isinstance(value, Scalar) and isinstance(value.operand, Const):
         number = value.operand.value
         fits = constant(number, dtype).value
         if fits != number:
+            kind = "float" if isinstance(number, float) else "integer"
             raise cg.error(
                 TypeMismatchError,
-                f"the Python integer {number} does not fit {dtype}",
+                f"the Python {kind} {number} does not fit {dtype}",
                 code="PTO-T012",
                 hint=_way_to_fit(dtype),
             )

@@ -177,7 +177,7 @@ def reduce(cg: Generator, x: Any, axis: Any, fn: Any, init: Any = None, keepdims
             raise cg.error(ShapeError, f"pl.reduce: {len(starts)} initial values for {len(tiles)} tiles",
                            code="PTO-H032", hint="give one initial value per tile")  # fmt: skip
         for start, tile in zip(starts, tiles, strict=True):
-            value = to_dtype(cg, value_of(cg, start, "init"), tile.dtype)
+            value = cg.e.cast(value_of(cg, start, "init"), tile.dtype)
             if not isinstance(value, Scalar):
                 raise cg.error(TypeMismatchError, "pl.reduce: init is a number", code="PTO-T051",
                                hint="combine a tile of starting values afterwards")  # fmt: skip

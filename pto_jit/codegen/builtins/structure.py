@@ -242,7 +242,7 @@ def arange(cg: Generator, start: Any, stop: Any = None, step: Any = 1, dtype: An
     else:
         lo, hi, by = (index_of(cg, v, "pl.arange") for v in (start, stop, step))
         count = _steps(cg, lo, hi, by)
-    first, stride = (to_dtype(cg, value_of(cg, v, "pl.arange"), wanted) for v in (start, step))
+    first, stride = (cg.e.cast(value_of(cg, v, "pl.arange"), wanted) for v in (start, step))
     if not isinstance(first, Scalar) or not isinstance(stride, Scalar):
         raise cg.error(TypeMismatchError, "pl.arange takes numbers, got a tile", code="PTO-T030",
                        hint="add the range to the tile: `t + pl.arange(n)`")  # fmt: skip

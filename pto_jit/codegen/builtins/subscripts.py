@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import index_of, store_tile, tensor_of, tile_view, view
 from pto_jit.codegen.builtins.places import index_tile, look_up
-from pto_jit.codegen.builtins.promote import quoted, shape_text, tile_of, to_dtype, value_of, with_extents
+from pto_jit.codegen.builtins.promote import quoted, shape_text, tile_of, value_of, with_extents
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
@@ -238,7 +238,7 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     starts, extents = [b[0] for b in bounds], [b[1] for b in bounds]
     drop = tuple(axis for axis, b in enumerate(bounds) if b[2])
     if len(drop) == tensor.rank:
-        number = to_dtype(cg, value_of(cg, rhs, "the value assigned"), tensor.dtype)
+        number = cg.e.cast(value_of(cg, rhs, "the value assigned"), tensor.dtype)
         if not isinstance(number, Scalar):
             raise cg.error(TypeMismatchError, "a tile assigned to one element", code="PTO-T040",
                            hint="assign to a slice, or reduce the tile first")  # fmt: skip
@@ -247,7 +247,7 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     steps = _steps(cg, items)
     whole = set(steps) == {1} and not drop and _whole(tensor, starts, extents)
     region = tensor if whole else _part(cg, tensor, starts, extents, drop, steps)
-    tile = to_dtype(cg, value_of(cg, rhs, "the value assigned"), tensor.dtype)
+    tile = cg.e.cast(value_of(cg, rhs, "the value assigned"), tensor.dtype)
     store_tile(cg, _spread(cg, tile, region.extents), region, [index(0)] * region.rank)
 
 
