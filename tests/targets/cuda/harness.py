@@ -14,7 +14,7 @@ import pytest
 from pto_jit.device_kernel import emulate
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
-of_the_emulation = pytest.mark.skipif("PTO_TEST_GPU" in os.environ, reason="a device does not look for such errors")
+of_the_emulation = pytest.mark.skipif("PTO_TEST_GPU" in os.environ, reason="a device does not show what is looked for")
 ORDERS = (0, 1, 5)
 
 

@@ -18,7 +18,7 @@ from pto_jit.targets.cuda import spreads
 from pto_jit.targets.cuda.devices import EmulatedDevice, headers
 from pto_jit.targets.cuda.spreads import covers
 
-from .harness import needs_compiler
+from .harness import needs_compiler, of_the_emulation
 
 
 @pto.jit
@@ -66,6 +66,7 @@ def wanted(name: str, n: int, m: int) -> np.ndarray:
 
 
 @needs_compiler
+@of_the_emulation
 @pytest.mark.parametrize("clipped", [False, True])
 @pytest.mark.parametrize(("fn", "covered"), [(all_pairs, 2), (later_pairs, 2), (earlier_pairs, 1), (chunks, 2)])
 def test_every_iteration_runs_once(fn: Any, covered: int, clipped: bool, monkeypatch: pytest.MonkeyPatch) -> None:

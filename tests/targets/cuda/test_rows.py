@@ -13,7 +13,7 @@ from pto_jit.device_kernel import emulate
 from pto_jit.targets.cuda.devices import EmulatedDevice
 from pto_jit.targets.cuda.spreads import choose
 
-from .harness import emulated, needs_compiler
+from .harness import emulated, needs_compiler, of_the_emulation
 
 pytestmark = needs_compiler
 RNG = np.random.default_rng(5)
@@ -406,6 +406,7 @@ def scaled_by(x: pl.Tensor, factors: pl.Tensor, y: pl.Tensor):
             pl.store(pl.load(x, [r, c], [8, 256]) * pl.load(factors, [c], [256]), [r, c], y)
 
 
+@of_the_emulation
 def test_lanes_have_neighbours_where_runs_cannot_be_accessed(monkeypatch: pytest.MonkeyPatch) -> None:
     """By extents that are no multiples of a run, by strides, and by addresses; what has fewer axes is not asked."""
     prepared: list[dict[str, int]] = []
