@@ -92,7 +92,8 @@ def view(x: Any, shape: Any, offset: Any) -> Any:
             )
         return kinds.Tile(tiles.tile_slice(x.value, starts, extents))
     array = _tensor_of(x, "slice")
-    return kinds.view_as(memory.view(array, _offsets(offset, array.ndim, "slice"), extents), extents)
+    generated = isinstance(x, kinds.Tensor) and x.generated
+    return kinds.view_as(memory.view(array, _offsets(offset, array.ndim, "slice"), extents), extents, generated)
 
 
 def gather(t: Any, index: Any, axis: Any) -> Any:

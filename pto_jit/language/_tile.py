@@ -326,7 +326,7 @@ class Tensor(Operators, np.ndarray):
 
     @property
     def T(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return view_as(self.view(np.ndarray).T, self.declared[::-1])
+        return view_as(self.view(np.ndarray).T, self.declared[::-1], self._generated)
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """`pl.cast(self, dtype)` for a `pl` dtype, NumPy's method for others."""
@@ -362,7 +362,7 @@ class Tensor(Operators, np.ndarray):
         if not isinstance(found, np.ndarray):
             races.access("read", _one(base, bounds), element=True)
             return Tile(tiles.full(found, (1,) * len(new_axes))) if new_axes else shown(found)
-        view = view_as(found, [b.count for b in bounds if not b.dropped])
+        view = view_as(found, [b.count for b in bounds if not b.dropped], self._generated)
         if new_axes:
             return Tile(tiles.expand_dims(eager.tile_of(view, "an index with None"), new_axes))
         if interpreting.get():

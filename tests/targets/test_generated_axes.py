@@ -257,3 +257,20 @@ def test_what_is_sorted_or_combined_is_not_generated(kernel: Any, target: str) -
     a, b = np.zeros((20, 20), np.float32), np.zeros((20, 20), np.float32)
     with pytest.raises(pto.LaunchError):
         on(kernel, target)(x, lens, a, b)
+
+
+@pto.jit
+def parts(x, lens, a, b):
+    with pl.incore():
+        t, g = pl.load(x, [0, 0], [16, 64]), pl.ones([16, 64])
+        pl.store(t[:, 0:32] + g[:, 32:64], [0, 0], a)
+        pl.store(t + pl.concat([g[:, 0:32], g[:, 0:32] * 2.0], axis=1), [0, 0], b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_generated_tiles_are_generated(target: str) -> None:
+    x, lens = np.ones((20, 20), np.float32), np.full(20, 50, np.int32)
+    a, b = np.zeros((16, 64), np.float32), np.zeros((16, 64), np.float32)
+    on(parts, target)(x, lens, a, b)
+    for out in (a, b):
+        assert (out[:, :20] == 2).all() and not out[:, 20:].any()
