@@ -103,12 +103,6 @@ DECLARED = Failure(
     "an axis broadcasts when its declared extent is the constant 1, as of a parameter "
     "`y: pl.Tensor[[1, None], pl.f32]` or of a row (`y[0]`); otherwise they must be equal",
 )
-CONTRACTED = Failure(
-    "PTO-H202",
-    LaunchError,
-    "the contracted extents of a product are {{0}} and {{1}}",
-    "the last axis of a and the second last of b must agree: load both with one extent, or with those of the tensors",
-)
 EXTENT = Failure("PTO-H203", LaunchError, "the extent {{0}} along axis {axis} is negative", "extents are at least 0")
 RESHAPE = Failure(
     "PTO-H204", LaunchError, "reshape of {{0}} elements to {{1}} elements", "the numbers of elements must be equal"
