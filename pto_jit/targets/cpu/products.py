@@ -225,7 +225,8 @@ def _extents(w: FunctionWriter, op: Op, a: Tile, b: Tile) -> tuple[tuple[Index, 
     code = w.code
     same = code.compare("==", a.declared[-1], b.declared[-2])
     if same is not True:
-        code.check(same, w.module.site(*failures.DECLARED.at(axis="of the contraction"), op.loc), a.declared[-1], b.declared[-2])
+        differ = w.module.site(*failures.DECLARED.at(axis="of the contraction"), op.loc)
+        code.check(same, differ, a.declared[-1], b.declared[-2])
     site = w.module.site(*failures.VALID.at(axis="of the contraction"), op.loc)
     k, other = a.valid[-1], b.valid[-2]
     whole = a.valid[-1] is a.declared[-1] and b.valid[-2] is b.declared[-2]  # then they are the same

@@ -60,6 +60,7 @@ class _Tiler:
         self.tile = (TILE, TILE)  # of the product that is rewritten
         self.aside: set[str] = set()  # tiles that are computed for each of its tiles, and of loads alone
         self.slice = TILE  # of its contraction
+        self.columns: dict[str, Op] = {}  # loads of vectors, by the names of the columns that they are reshaped to
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.views = views_of(func.body)
         self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
@@ -92,6 +93,9 @@ class _Tiler:
             elif isinstance(stmt, Op) and stmt.op == "load" and not stmt.attr("pad"):
                 loads[stmt.results[0].name] = stmt
                 out.append(stmt)
+            elif isinstance(stmt, Op) and self._is_column(stmt, loads):
+                self.columns[stmt.results[0].name] = loads[stmt.args[0].name]  # type: ignore[union-attr]
+                out.append(stmt)
             elif isinstance(stmt, Op) and self._is_whole(stmt, loads):
                 rest = self._product(stmt, rest, after, loads, out)
             else:
@@ -102,10 +106,18 @@ class _Tiler:
         """A product of two loaded tensors, larger than a block holds or of run-time extents."""
         if op.op != "dot" or len(op.args) != 2:
             return False
-        if not all(isinstance(a, Var) and a.name in loads and a.type.rank == 2 for a in op.args):  # type: ignore[union-attr]
+        left, right = (a.name if isinstance(a, Var) and a.type.rank == 2 else "" for a in op.args)  # type: ignore
+        if left not in loads or (right not in loads and right not in self.columns):
             return False
         shapes = [e for a in op.args for e in a.type.shape]  # type: ignore[union-attr]
         return any(e is None or e > TILE for e in shapes)
+
+    def _is_column(self, op: Op, loads: dict[str, Op]) -> bool:
+        """Whether an operation makes a column of a vector that is loaded."""
+        if self.depth or op.op != "reshape" or not isinstance(op.args[0], Var) or op.args[0].name not in loads:
+            return False
+        have, made = op.args[0].type.shape, op.results[0].type.shape  # type: ignore[union-attr]
+        return len(have) == 1 and len(made) == 2 and made == (*have, 1) and unit_reshape(op) is not None
 
     # -- products of whole tensors --------------------------------------------------------------------------------
 
@@ -113,8 +125,10 @@ class _Tiler:
         self, dot: Op, rest: list[Stmt], after: tuple[Block, ...], loads: dict[str, Op], out: list[Stmt]
     ) -> list[Stmt]:
         """Append the nest for a product to `out`; the statements that are left."""
-        left, right = loads[dot.args[0].name], loads[dot.args[1].name]  # type: ignore[union-attr]
-        rows, depth, columns = left.args[3], left.args[4], right.args[4]
+        name = dot.args[1].name  # type: ignore[union-attr]
+        left, right = loads[dot.args[0].name], loads.get(name) or self.columns[name]  # type: ignore[union-attr]
+        rows, depth = left.args[3:5]
+        columns = right.args[4] if name in loads else Const(1, _INDEX)
         result = dot.results[0]
         tail, rest = self._epilogue(result, rest, loads, out)
         kind = result.type
@@ -133,7 +147,7 @@ class _Tiler:
         for var in kept:
             assert isinstance(var.type, TileType)
             extents = tuple(
-                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True)
+                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=False)
             )
             memory = self.fresh(f"{var.name}.memory", TensorType(var.type.dtype, var.type.shape, "c"))
             out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), dot.loc))
@@ -151,9 +165,9 @@ class _Tiler:
         for var, memory in memories:
             assert isinstance(var.type, TileType)
             extents = tuple(
-                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True)
+                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=False)
             )
-            load = Op("load", (var,), (memory, _ZERO, _ZERO, *extents), (), (), dot.loc)
+            load = Op("load", (var,), (memory, *(_ZERO for _ in extents), *extents), (), (), dot.loc)
             loads[var.name] = load
             out.append(load)
         return rest
@@ -204,6 +218,7 @@ class _Tiler:
         stored = False
         generated: set[str] = set()
         views: set[str] = set()
+        vectors: set[str] = set()  # members that are a vector for the program, a column in the nest
         for k, s in enumerate(rest):
             if not isinstance(s, Op):
                 return tail, rest[k:]
@@ -216,7 +231,11 @@ class _Tiler:
             if s.op == "load" and not stored and not s.attr("pad"):
                 loads[s.results[0].name] = s
                 out.append(s)
-            elif s.op == "full":
+            elif s.op == "reshape" and operands[0] in members and _is_vector_of(s, result):
+                members.add(s.results[0].name)
+                vectors.add(s.results[0].name)
+                tail.append(s)
+            elif s.op == "full" and s.results[0].type.rank == 2:  # type: ignore[union-attr]
                 generated.add(s.results[0].name)
                 tail.append(s)
             elif (
@@ -236,11 +255,15 @@ class _Tiler:
                 and set(operands) & members
                 and set(operands) <= members | set(loads) | generated | views | aside
             ):
-                if s.results[0].name in members or not _covers(result, s.results[0]):
+                flat = bool(set(operands) & vectors)
+                if s.results[0].name in members or not _covers(result, s.results[0], flat=flat) or (
+                    flat and not aside.isdisjoint(operands)  # which are rows
+                ):
                     return tail, rest[k:]
                 members.add(s.results[0].name)
+                vectors |= {s.results[0].name} if flat else set()
                 tail.append(s)
-            elif s.op == "store" and operands[0] in members and s.args[1].type.rank == 2:  # type: ignore[union-attr]
+            elif s.op == "store" and operands[0] in members and s.args[1].type.rank == s.args[0].type.rank:  # type: ignore
                 stored = True
                 tail.append(s)
             else:
@@ -285,8 +308,8 @@ class _Tiler:
         for s in tail:
             self._retile(s, (i, j), names, loads, body)
         for var, memory in memories:
-            tile = names[var.name]
-            at = tuple(o if n != 1 else _ZERO for o, n in zip((i, j), tile.type.shape, strict=True))  # type: ignore
+            tile = self._as(var, names[var.name], body, loc)
+            at = tuple(o if n != 1 else _ZERO for o, n in zip((i, j), tile.type.shape, strict=False))  # type: ignore
             body.append(Op("store", (), (tile, memory, *at), (), (), loc))
         across = For("parallel", j, _ZERO, columns, sides[1], tuple(body), loc=loc)
         return For("parallel", i, _ZERO, rows, sides[0], (across,), loc=loc)
@@ -297,13 +320,8 @@ class _Tiler:
         """What adds a slice of the product by a single column to a tile, elementwise: the column is read as a row."""
         i, j, p = at
         loc, dtype = left.loc, acc.type.dtype  # type: ignore[union-attr]
-        region = self._region(right, before)
-        assert isinstance(region.type, TensorType)
-        turned = self.fresh(f"{region.name}.turned", TensorType(region.type.dtype, region.type.shape[::-1], "strided"))
-        before.append(Op("tensor_transpose", (turned,), (region,), (("axes", (1, 0)),), (), loc))
-        out = [self._tile_load(left, (i, p), (self.tile[0], self.slice), before),
-               self._tile_load(right, (j, p), (1, self.slice), before, turned)]  # fmt: skip
-        parts = [op.results[0] for op in out]
+        out = [self._tile_load(left, (i, p), (self.tile[0], self.slice), before), *self._row(right, j, p, before)]
+        parts = [out[0].results[0], out[-1].results[0]]
         for k, part in enumerate(parts):
             assert isinstance(part.type, TileType)
             if part.type.dtype != dtype:
@@ -315,6 +333,22 @@ class _Tiler:
                 Op("sum", (some,), (terms,), (("axes", (1,)), ("keepdims", True)), (), loc),
                 Op("add", (acc,), (acc, some), (), (), loc)]  # fmt: skip
         return tuple(out)
+
+    def _row(self, column: Op, j: Var, p: Var, before: list[Stmt]) -> list[Op]:
+        """Loads a slice of a column, or of a vector, as a row."""
+        tensor = self._region(column, before)
+        kind, loc = column.results[0].type, column.loc
+        assert isinstance(kind, TileType) and isinstance(tensor.type, TensorType)
+        if kind.rank == 2:
+            turned = self.fresh(f"{tensor.name}.turned",
+                                TensorType(tensor.type.dtype, tensor.type.shape[::-1], "strided"))  # fmt: skip
+            before.append(Op("tensor_transpose", (turned,), (tensor,), (("axes", (1, 0)),), (), loc))
+            return [self._tile_load(column, (j, p), (1, self.slice), before, turned)]
+        size, name = Const(self.slice, _INDEX), column.results[0].name
+        part = self.fresh(f"{name}.part", TileType(kind.dtype, (self.slice,)))
+        row = self.fresh(f"{name}.row", TileType(kind.dtype, (1, self.slice)))
+        return [Op("load", (part,), (tensor, p, size), (), (), loc),
+                Op("reshape", (row,), (part, Const(1, _INDEX), size), (), (), loc)]  # fmt: skip
 
     def _tile_load(
         self, load: Op, at: tuple[Var, Var], size: tuple[int, int], before: list[Stmt], view: Var | None = None
@@ -350,7 +384,9 @@ class _Tiler:
         self, op: Op, at: tuple[Var, Var], names: dict[str, Var], loads: dict[str, Op], body: list[Stmt]
     ) -> None:
         """An operation of the epilogue on one tile."""
-        if op.op == "reshape" and op.args[0].name in self.aside:  # type: ignore[union-attr]  # a row already
+        made = op.args[0] if op.op == "store" else op.results[0]
+        flat = made.type.rank == 1 and made.name not in self.aside  # type: ignore[union-attr]  # a column of the nest
+        if op.op == "reshape" and (flat or op.args[0].name in self.aside):  # type: ignore[union-attr]
             names[op.results[0].name] = names[op.args[0].name]  # type: ignore[union-attr]
             return
         if op.op == "reshape":
@@ -364,14 +400,15 @@ class _Tiler:
                 args.append(a)
                 continue
             if a.name not in names:
-                shape = a.type.shape if a.type.rank == 2 else (1, *a.type.shape)
+                shape = a.type.shape if a.type.rank == 2 else (*a.type.shape, 1) if flat else (1, *a.type.shape)
                 names[a.name] = self._loaded(loads[a.name], shape, at, body, None)
             args.append(names[a.name])
         if op.op == "store":
             offsets = []
             for k, (offset, n) in enumerate(zip(op.args[2:], op.args[0].type.shape, strict=True)):  # type: ignore
                 offsets.append(self._sum(offset, at[k], body, op.loc) if n != 1 else offset)
-            body.append(replace(op, args=(args[0], op.args[1], *offsets)))
+            tile = self._as(op.args[0], args[0], body, op.loc)
+            body.append(replace(op, args=(tile, op.args[1], *offsets)))
             return
         if op.op == "full":
             shape = op.results[0].type.shape  # type: ignore[union-attr]
@@ -399,17 +436,29 @@ class _Tiler:
             var = self.fresh(f"{load.results[0].name}.part", TileType(dtype, size))
             body.append(Op("load", (var,), (tensor, *offsets, *(Const(n, _INDEX) for n in size)), (), (), load.loc))
             return var
-        side = self.tile[places[0]]
+        side, offset = (self.tile[places[0]], at[places[0]]) if places else (1, _ZERO)
         part = self.fresh(f"{load.results[0].name}.part", TileType(dtype, (side,)))
-        body.append(Op("load", (part,), (tensor, at[places[0]], Const(side, _INDEX)), (), (), load.loc))
+        body.append(Op("load", (part,), (tensor, offset, Const(side, _INDEX)), (), (), load.loc))
         size = tuple(self.tile[k] if k in places else 1 for k in range(2))
         var = self.fresh(f"{load.results[0].name}.tile", TileType(dtype, size))
         loc = reshape.loc if reshape is not None else load.loc
         body.append(Op("reshape", (var,), (part, *(Const(n, _INDEX) for n in size)), (), (), loc))
         return var
 
+    def _as(self, var: Operand, tile: Operand, body: list[Stmt], loc: Loc) -> Var:
+        """The part of a variable that a tile of the nest is: of a vector, without the axis of extent 1."""
+        assert isinstance(var, Var) and isinstance(tile, Var) and isinstance(tile.type, TileType)
+        if var.type.rank == 2:  # type: ignore[union-attr]
+            return tile
+        size = self.tile[0]
+        part = self.fresh(f"{var.name}.part", TileType(tile.type.dtype, (size,)))
+        body.append(Op("reshape", (part,), (tile, Const(size, _INDEX)), (), (), loc))
+        return part
+
     def _tile_of(self, var: Var) -> Var:
         assert isinstance(var.type, TileType)
+        if var.type.rank == 1 and var.name not in self.aside:  # a column of the nest
+            return Var(var.name, TileType(var.type.dtype, self.tile))
         whole = var.type.shape if var.type.rank == 2 else (1, *var.type.shape)
         shape = tuple(1 if n == 1 else side for n, side in zip(whole, self.tile, strict=True))
         return Var(var.name, TileType(var.type.dtype, shape))
@@ -422,7 +471,16 @@ class _Tiler:
         return out
 
 
-def _covers(product: Var, result: Var) -> bool:
-    """Whether a product's tiles are those of a result, which one row or column could be broadcast to."""
+def _is_vector_of(op: Op, product: Var) -> bool:
+    """Whether an operation makes a vector of a product that is one column."""
+    rows, columns = product.type.shape  # type: ignore[union-attr]
+    return columns == 1 and rows != 1 and op.results[0].type.shape == (rows,)  # type: ignore[union-attr]
+
+
+def _covers(product: Var, result: Var, *, flat: bool) -> bool:
+    """Whether a product's tiles are those of a result, which one row or column could be broadcast to; flat: of what was
+    made of a vector."""
     mine, others = product.type.shape, result.type.shape  # type: ignore[union-attr]
+    if flat:
+        return others == mine[:1]
     return len(others) == 2 and all(a != 1 or b == 1 for a, b in zip(mine, others, strict=True))

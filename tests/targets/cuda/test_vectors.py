@@ -213,3 +213,35 @@ def test_one_row_that_is_broadcast_to_others() -> None:
         x = normal(160, 140)
         _, c = of_extents(broadcast, a, b, x, np.zeros_like(x))
         np.testing.assert_allclose(c, a @ b + x, rtol=1e-4, atol=1e-4)
+
+
+@pto.jit
+def by_vector(a: pl.Tensor, v: pl.Tensor, x: pl.Tensor, c: pl.Tensor):
+    c[...] = pl.maximum(a @ v * 2.0, x)
+
+
+@pto.jit
+def twice_by_vector(a: pl.Tensor, v: pl.Tensor, x: pl.Tensor, c: pl.Tensor):
+    t = a.T @ v
+    c[...] = pl.tanh(a @ t) + pl.sum(t) + x
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("rows", "depth"), [(300, 150), (20, 5000), (1, 300)])
+def test_whole_matrices_by_a_vector(dtype: type, rows: int, depth: int) -> None:
+    """The vector is read as it is, and operations on the result belong to the product's kernel."""
+    a, v = normal(rows, depth, dtype=dtype), normal(depth, dtype=dtype)
+    for x in normal(rows), normal(1):
+        given = a, v, x, np.zeros(rows, np.float32)
+        want = np.maximum(a.astype(np.float64) @ v.astype(np.float64) * 2, x)
+        np.testing.assert_allclose(of_extents(by_vector, *given)[1], want, rtol=1e-4, atol=1e-3)
+        if len(x) == rows:
+            _, (*_, c) = emulated(by_vector, *given, orders=(0, 1))
+            np.testing.assert_allclose(c, want, rtol=1e-4, atol=1e-3)
+
+
+def test_products_by_vectors_that_are_products() -> None:
+    a, v, x = normal(300, 140) / 16, normal(300), normal(300)
+    _, (*_, c) = emulated(twice_by_vector, a, v, x, np.zeros(300, np.float32), orders=(0, 1))
+    t = a.T.astype(np.float64) @ v
+    np.testing.assert_allclose(c, np.tanh(a @ t) + t.sum() + x, rtol=1e-4, atol=1e-3)
