@@ -37,7 +37,7 @@ passes over the last axis with scalar work between them.  Operations go together
 * nothing reads a result that is complete only after the last row (a reduction over the leading axes), and the operand
   of such a reduction has all of the row axes;
 * nothing is loaded after something was stored: the two may share memory;
-* no reduction over an axis of extent 1 has nothing of it while the others have results (`units`);
+* all that the group gives is made of the same tiles that may be empty along an axis of extent 1 (`units`);
 * no generated tile that is stored, reduced or read outside meets others: it has extents of its own, and the group those
   of the others (`fitting`).
 
@@ -58,9 +58,10 @@ from pto_jit.lower.axes import (
     touches_tiles,
     unit_reshape,
 )
+from pto_jit.lower.complete import Complete
 from pto_jit.lower.fitting import Fitting, always_fitting, fitting_axes, narrows
 from pto_jit.lower.maps import expand_maps
-from pto_jit.lower.units import over_what_is_valid
+from pto_jit.lower.units import Units, over_what_is_valid, uneven
 from pto_jit.lower.views import move_views
 from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
@@ -77,24 +78,32 @@ def fuse(module: Module) -> Module:
     return replace(module, funcs=funcs)
 
 
-def _function(func: Func) -> Func:
+def _function(func: Func, complete: Complete | None = None) -> Func:
+    """The groups of a function; complete: what is known of its tiles, where that has to be looked at."""
     mutable = {name for name, count in walk.def_counts(func.body).items() if count > 1}
     fitting = fitting_axes(func.body)
     always = always_fitting(func.body, fitting) if fitting else fitting
-    body = _Grouper(walk.use_counts(func.body), mutable, fitting, always).block(func.body)
+    body = _Grouper(walk.use_counts(func.body), mutable, fitting, always, complete).block(func.body)
     fused = func if body is func.body else replace(func, body=body)
     other = over_what_is_valid(func, fused)
-    return fused if other is None else _function(other)
+    if other is not None:
+        return _function(other)
+    found = uneven(fused) if complete is None else None
+    return fused if found is None else _function(func, found)
 
 
 class _Grouper:
-    """fitting: the axes along which tiles fit any valid extent, always or, of variables, at times."""
+    """fitting: the axes along which tiles fit any valid extent, always or, of variables, at times; complete: what is
+    known to be complete, where groups could give a part of what they compute."""
 
-    def __init__(self, uses: dict[str, int], mutable: set[str], fitting: Fitting, always: Fitting) -> None:
+    def __init__(
+        self, uses: dict[str, int], mutable: set[str], fitting: Fitting, always: Fitting, complete: Complete | None
+    ) -> None:  # fmt: skip
         self.uses = uses
         self.mutable = mutable
         self.fitting = fitting
         self.always = always
+        self.complete = complete
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -197,6 +206,8 @@ class _Grouper:
         if not all(rows <= {state.find(a) for a in axes if a is not None} for axes in state.stores):
             return False
         if self._narrows(ops, state, keep) or _stores_apart(ops):
+            return False
+        if self.complete is not None and Units(ops, keep, self.complete).apart:
             return False
         loads = {op.results[0].name for op in ops if op.op == "load"}
         for name in keep - loads - state.late - state.hoisted:

@@ -25,12 +25,12 @@ After::
     }
 
 Axes that are known to be complete (`complete`) stay as they are, and so do reductions over other axes, too, of groups
-all of whose other results have nothing either.
+all of whose other results have nothing either.  `fuse` ends groups before results that are not made of such tiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pto_jit.ir.nodes import Block, Func, Fuse, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
@@ -40,9 +40,9 @@ from pto_jit.lower.complete import Complete, complete_axes, loaded_axes
 from pto_jit.lower.names import Names, index
 from pto_jit.slotted import replace
 
-Units = frozenset[tuple[str, int]]
+Empty = frozenset[tuple[str, int]]
 """Axes of extent 1 that may be empty, of tiles that a group reads: an axis of a tile is empty where one of them is."""
-_NONE: Units = frozenset()
+_NONE: Empty = frozenset()
 
 
 def over_what_is_valid(func: Func, fused: Func) -> Func | None:
@@ -52,7 +52,10 @@ def over_what_is_valid(func: Func, fused: Func) -> Func | None:
         return None
     complete = complete_axes(fused.body)
     groups = [s for s in statements(fused.body) if isinstance(s, Fuse)]
-    found = [op for group in groups for op in _Group(group, complete).found()]
+    found: list[Op] = []
+    for group in groups:
+        units = Units(operations(group), group.keep, complete)
+        found += [*units.only, *units.others] if units.differ else units.only
     grouped = {id(op) for group in groups for op in group.body}
     alone = [s for s in statements(fused.body) if isinstance(s, Op) and id(s) not in grouped]
     found += [op for op in alone if _may_be_empty(op, complete)]
@@ -67,6 +70,21 @@ def over_what_is_valid(func: Func, fused: Func) -> Func | None:
         return tuple(out) if len(out) != len(body) else body
 
     return replace(func, body=map_blocks(func.body, block))
+
+
+def operations(group: Fuse) -> list[Op]:
+    """What a group does."""
+    return [s for s in group.body if isinstance(s, Op)]
+
+
+def uneven(fused: Func) -> Complete | None:
+    """What is known of the axes of a function's tiles, where there may be nothing of tiles that only a part of what a
+    group gives is made of; None: there is no such group."""
+    groups = [s for s in statements(fused.body) if isinstance(s, Fuse)]
+    if not any(Units(operations(group), group.keep, {}).apart for group in groups):
+        return None
+    complete = complete_axes(fused.body)
+    return complete if any(Units(operations(group), group.keep, complete).apart for group in groups) else None
 
 
 def _unit_axes(op: Op) -> tuple[int, ...]:
@@ -86,58 +104,81 @@ def _may_be_empty(op: Op, complete: Complete) -> bool:
     return known is None or not all(known[k] for k in over)
 
 
-class _Group:
-    """Which axes of extent 1 decide whether there is anything of the tiles of a group."""
+class Units:
+    """Which axes of extent 1 decide whether there is anything of the tiles of a group.
 
-    def __init__(self, group: Fuse, complete: Complete) -> None:
-        self.group = group
+    of: per axis of a tile, those that leave nothing of it; met: those of all that it is made of, reduced or not; every:
+    those of all tiles that the group reads; given: the tiles that it stores or hands on, by both; only, others:
+    reductions over axes of extent 1 that may be empty alone, and over other axes, too.
+    """
+
+    def __init__(self, ops: Sequence[Op], keep: Collection[str], complete: Complete) -> None:
         self.complete = complete
-        self.of: dict[str, tuple[Units, ...]] = {}  # per axis of a tile
-        self.every = _NONE  # of all tiles that the group reads
-        self.given: list[Units] = []  # of the tiles that it stores or hands on
-
-    def found(self) -> list[Op]:
-        """Reductions that may be of nothing while there is something to give."""
-        only: list[Op] = []
-        others: list[Op] = []
-        for op in self.group.body:
-            if not isinstance(op, Op) or not touches_tiles(op) or op.op in ("valid", "extent"):
+        self.of: dict[str, tuple[Empty, ...]] = {}
+        self.met: dict[str, Empty] = {}
+        self.every = _NONE
+        self.given: list[tuple[Empty, Empty]] = []
+        self.only: list[Op] = []
+        self.others: list[Op] = []
+        loaded: set[str] = set()
+        for op in ops:
+            if not touches_tiles(op) or op.op in ("valid", "extent"):
                 continue
             if op.op == "store":
-                self.given.append(_NONE.union(*self._units(op.args[0])))
+                self._units(op.args[0])
+                self._give(op.args[0])
                 continue
             over = _unit_axes(op)
             if over and any(self._units(op.args[0])[k] for k in over):
-                (only if len(over) == len(reduced_axes(op)) else others).append(op)
+                (self.only if len(over) == len(reduced_axes(op)) else self.others).append(op)
             units = self._computed(op)
-            self.of.update([(r.name, units) for r in op.results if is_tile(r)])
-        self.given += [_NONE.union(*self.of[name]) for name in self.group.keep if name in self.of]
-        return [*only, *others] if any(units != self.every for units in self.given) else only
+            met = _NONE.union(*units, *[self.met.get(a.name, _NONE) for a in op.args if isinstance(a, Var)])
+            for r in op.results:
+                self.met[r.name] = met
+                if is_tile(r):
+                    self.of[r.name] = units
+                    (loaded.add if op.op == "load" else loaded.discard)(r.name)
+        for name in keep:
+            if name in self.of and name not in loaded:
+                self._give(name)
 
-    def _units(self, tile: Operand) -> tuple[Units, ...]:
+    def _give(self, tile: Operand | str) -> None:
+        name = tile if isinstance(tile, str) else tile.name  # pyright: ignore[reportAttributeAccessIssue]
+        self.given.append((_NONE.union(*self.of[name]), self.met[name]))
+
+    @property
+    def differ(self) -> bool:
+        """Whether there may be nothing of some of what the group gives while there is something of the rest."""
+        return any(units != self.every for units, _ in self.given)
+
+    @property
+    def apart(self) -> bool:
+        """The same, of what is not made of the tiles that there may be nothing of.
+
+        A reduction over an axis along which such a tile was repeated stays in the group: it would cost a second nest.
+        """
+        return any(met != self.every for _, met in self.given)
+
+    def _units(self, tile: Operand) -> tuple[Empty, ...]:
         """Per axis of an operand; a tile that nothing was said of comes from outside."""
         assert isinstance(tile, Var) and isinstance(tile.type, TileType)
-        if tile.name not in self.of:
-            self._read(tile, self.complete.get(tile.name) or (False,) * tile.type.rank)
-        return self.of[tile.name]
-
-    def _read(self, tile: Var, complete: Sequence[bool]) -> tuple[Units, ...]:
-        assert isinstance(tile.type, TileType)
-        units = tuple([frozenset({(tile.name, k)}) if extent == 1 and not known else _NONE
-                       for k, (extent, known) in enumerate(zip(tile.type.shape, complete, strict=True))])  # fmt: skip
-        self.of[tile.name] = units
+        units = self.of.get(tile.name)
+        if units is None:
+            units = _read(tile, self.complete.get(tile.name) or (False,) * tile.type.rank)
+            self.of[tile.name] = units
+            self.met[tile.name] = _NONE.union(*units)
         self.every = self.every.union(*units)
         return units
 
-    def _computed(self, op: Op) -> tuple[Units, ...]:
+    def _computed(self, op: Op) -> tuple[Empty, ...]:
         """Per axis of the result of an operation."""
         result = op.results[0]
+        tiles = [self._units(a) for a in op.args if is_tile(a)]
         if isinstance(result.type, ScalarType):
             return ()
         assert isinstance(result.type, TileType)
         if op.op == "load":
-            return self._read(result, loaded_axes(op))
-        tiles = [self._units(a) for a in op.args if is_tile(a)]
+            return _read(result, loaded_axes(op))
         if is_reduction(op):
             over = reduced_axes(op)
             if op.attr("keepdims"):
@@ -150,7 +191,14 @@ class _Group:
         return tuple(_joined(tiles, result.type.rank - k) for k in range(result.type.rank))
 
 
-def _joined(tiles: Iterable[tuple[Units, ...]], from_last: int) -> Units:
+def _read(tile: Var, complete: Sequence[bool]) -> tuple[Empty, ...]:
+    """Per axis of a tile that was made elsewhere, or is loaded."""
+    assert isinstance(tile.type, TileType)
+    return tuple([frozenset({(tile.name, k)}) if extent == 1 and not known else _NONE
+                  for k, (extent, known) in enumerate(zip(tile.type.shape, complete, strict=True))])  # fmt: skip
+
+
+def _joined(tiles: Iterable[tuple[Empty, ...]], from_last: int) -> Empty:
     """Of an axis where several tiles meet."""
     return _NONE.union(*[units[-from_last] for units in tiles if from_last <= len(units)])
 

@@ -68,11 +68,45 @@ def elements(x, y, o):
     pl.store(pl.exp(pl.max(t, axis=0, keepdims=True)), [0, 2], o)
 
 
+@pto.jit
+def stored_beside(x, y, o):
+    t, u = pl.load(x, [0, 0], [1, 3]), pl.load(o, [0, 0], [3, 3])
+    w = u * 2
+    pl.store(w, [0, 0], o)
+    pl.store(w + t, [0, 0], o)
+
+
+@pto.jit
+def kept_beside(x, y, o):
+    t, u = pl.load(x, [0, 0], [1, 3]), pl.load(o, [0, 0], [3, 3])
+    w = pl.exp(u * 0.25)
+    pl.store(w * t, [0, 0], o)
+    pl.store(pl.sort(w), [1, 0], o)
+
+
+@pto.jit
+def weighted(x, y, o):
+    t, u = pl.load(x, [0, 0], [3, 1]), pl.load(o, [0, 0], [3, 3])
+    pl.store(pl.sum(u, axis=1), [0], y)
+    pl.store(u * t, [0, 0], o)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kernel", [rows, columns, squeezed, numbers, beside, again, elements], ids=lambda k: k.__name__)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -> None:
-    for shape in SHAPES:
+    _agree(kernel, target, SHAPES)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", [stored_beside, kept_beside, weighted], ids=lambda k: k.__name__)
+def test_what_is_not_there_leaves_nothing_of_what_is_made_of_it_alone(kernel: Any, target: str | None) -> None:
+    _agree(kernel, target, [(3, 0), (3, 1), (3, 3)] if kernel is weighted else [(0, 3), (1, 3), (3, 3)])
+
+
+def _agree(kernel: Any, target: str | None, shapes: list[tuple[int, int]]) -> None:
+    """With the interpreter."""
+    for shape in shapes:
         x = np.arange(shape[0] * shape[1] * 1.0).reshape(shape) + 1
         given = [(x, np.full(3, 7.0), np.full((3, 3), 5.0)) for _ in range(2)]
         kernel.interpret(*given[0])

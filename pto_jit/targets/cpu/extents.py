@@ -43,6 +43,7 @@ class Extents:
         self.loc: Loc = fused.loc
         self.types = {r.name: r for op in fused.body if isinstance(op, Op) for r in op.results}
         self.shapes: dict[int, tuple[Index, ...]] = {}
+        self.there: dict[tuple[str, int], bool | Value] = {}  # axes of extent 1 of what is read: whether it has them
         self.longest: Index = 0  # row, if there are rows
 
     def _extents(self) -> None:
@@ -56,7 +57,8 @@ class Extents:
             tile = self.tiles[source.name]
             for k, (place, declared, valid) in enumerate(zip(source.axes, tile.declared, tile.valid, strict=True)):
                 if place is None:
-                    alive.append(code.compare("==", valid, 1))
+                    there = self.there[source.name, k] = code.compare("==", valid, 1)
+                    alive.append(there)
                     continue
                 said[place].append((declared, source.name))
                 if may_fit(tile, k):

@@ -17,6 +17,7 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.lower.units import Units, operations
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type, storage_type
@@ -66,6 +67,7 @@ class _Group(Extents):
         super().__init__(w, fused, nest)
         self.memory: dict[Any, Strided] = {}
         self.final: dict[str, Tile] = {}
+        self.units: Units | None = None
 
     # -- preparations ---------------------------------------------------------------------------------------------
 
@@ -152,14 +154,26 @@ class _Group(Extents):
             return
         reduced = bool(makers) and is_reduction(makers[-1]) and axis in reduced_axes(makers[-1])
         places = None if reduced else self._places_of(tile.name)
-        w.define(op.results[0], declared if places is None else self._valid(places, axis, declared))
+        w.define(op.results[0], declared if places is None else self._valid(tile.name, places, axis, declared))
 
-    def _valid(self, places: Places, axis: int, declared: Index) -> Index:
-        """The valid extent of an axis of a tile; that is empty already where an axis of extent 1 is."""
+    def _valid(self, name: str, places: Places, axis: int, declared: Index) -> Index:
+        """The valid extent of an axis of a tile that the group makes: 0 where what it is made of has nothing along an
+        axis of extent 1."""
         place = places[axis]
-        if place is None:
-            return self.code.pick(self.alive, declared, 0)
-        return self.given[place] if None in places else self.extents[place]
+        given = declared if place is None else self.given[place]
+        if self.alive is True:
+            return given
+        units = self._units()
+        empty = units.of.get(name)
+        if empty is None or frozenset[tuple[str, int]]().union(*empty) != units.every:
+            return self.code.pick(self.alive, given, 0)
+        there = [self.there.get(unit, self.alive) for unit in sorted(empty[axis])]
+        return self.code.pick(self.code.all_of(there), given, 0)
+
+    def _units(self) -> Units:
+        if self.units is None:
+            self.units = Units(operations(self.fused), self.fused.keep, self.w.complete)
+        return self.units
 
     def _alive_pointer(self, tile: Tile) -> Value:
         """The memory of a source; some valid memory when the tile has nothing valid (then nothing but single
@@ -191,7 +205,7 @@ class _Group(Extents):
                     self.memory[Kept(result.name)] = Strided(slot, ())
                 continue
             declared = self._declared(result.name)
-            valid = tuple(self._valid(result.axes, k, 1) for k in range(len(declared)))
+            valid = tuple(self._valid(var.name, result.axes, k, 1) for k in range(len(declared)))
             tile = self._result_tile(var, declared, valid, result.axes)
             self.memory[Kept(result.name)] = Strided(tile.pointer, tile.strides)
             if result.late is not None:
