@@ -204,6 +204,8 @@ class _Divider:
 
     def _by_way_of_memory(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor."""
+        if not tiles:
+            return None
         *ops, store = [s for s in tiles if isinstance(s, Op)]
         if store.op != "store" or any(op.op == "store" for op in ops) or not all(map(_is_movable, ops)):
             return None
@@ -241,7 +243,8 @@ class _Divider:
                  if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         exchanged = _exchanged(ops, lines)
         chosen = self._parts(_widest(ops, lines, found), lines, found, exchanged) if found else []
-        if not chosen or (squares and exchanged != {line.axis for line in chosen} & exchanged):
+        turning = {line.axis for line in chosen} & exchanged
+        if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
         loops = PartLoops(chosen, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
         told = " x ".join(str(line.part) for line in chosen)

@@ -52,6 +52,8 @@ class Counting:
     def div(self, x: Any, y: Any) -> Any:
         return self.note("a quotient", x / y)
 
+    ratio = div
+
     def ldexp(self, x: Any, n: Any, kept: Any = None) -> Any:
         if not self.masks_ldexp:
             assert kept is None

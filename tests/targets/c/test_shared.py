@@ -83,7 +83,7 @@ PROGRAMS: list[tuple[Any, Callable[[], tuple[Any, ...]], list[int]]] = [
     (short, lambda: (_floats(3, 8), np.arange(32, dtype=np.int32).reshape(4, 8), np.zeros((3, 8), np.float32),
                      np.zeros((4, 8), np.int32)), []),
     (rows_of_softmax, lambda: (_floats(6, 260), np.zeros((6, 260), np.float32)), [3]),
-    (generated, lambda: (np.zeros((48, 32), np.float32), np.zeros((48, 64), np.float32), 3), [3, 3, 3, 3]),
+    (generated, lambda: (np.zeros((48, 32), np.float32), np.zeros((48, 64), np.float32), 3), [3, 3, 3]),
 ]  # fmt: skip
 """Kernels, their arguments, and how often each function for groups that are alike is called."""
 
