@@ -17,7 +17,7 @@ from pto_jit.device_kernel import emulate
 from pto_jit.errors import LaunchError
 from pto_jit.slotted import replace
 from pto_jit.targets import toolchain
-from pto_jit.targets.cuda import devices
+from pto_jit.targets.cuda import devices, forms
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, fit
 
@@ -74,7 +74,8 @@ def test_operands_are_read_as_they_are_stored(
     np.testing.assert_allclose(out, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-5, atol=1e-4)
 
 
-def test_whole_products_in_wide_tiles(warpgroups: None) -> None:
+def test_whole_products_in_wide_tiles(warpgroups: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_BLOCKS", 1)
     a, b = normal(130, 200, dtype=ml_dtypes.bfloat16), normal(200, 270, dtype=ml_dtypes.bfloat16)
     _, (*_, c) = emulated(matrix.matmul_bf16, a, b[:, 1:], np.zeros((130, 269), ml_dtypes.bfloat16), orders=(1,))
     expected = a.astype(np.float32) @ b[:, 1:].astype(np.float32)
@@ -83,7 +84,7 @@ def test_whole_products_in_wide_tiles(warpgroups: None) -> None:
 
 def test_a_version_for_warpgroups_has_one_for_64_rows() -> None:
     """Of three stages or four, as lets two blocks run on a multiprocessor; or else it is the one of any device."""
-    half = pto.spec((None, None), pl.bf16)
+    half = pto.spec((4096, 4096), pl.bf16)
     for fn, args, size, limit, expected in (
         (matrix.matmul_bf16, (half,) * 3, (128, 256), LARGEST, (8, 1, 4)),
         (matrix.matmul_bf16, (half,) * 3, (128, 256), SMALLEST, (8, 1, 3)),
@@ -146,7 +147,7 @@ def test_the_emulation_finds_missing_waits(line: str, said: str, monkeypatch: py
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 def test_the_version_for_warpgroups_compiles_without_warnings_and_spills() -> None:
-    half = pto.spec((None, None), pl.bf16)
+    half = pto.spec((4096, 4096), pl.bf16)
     (kernel,) = kernels_of(matrix.matmul_bf16, *(half,) * 3)
     spread, _ = fit(kernel, {}, [(128, 256)], [9, 9], LARGEST, warpgroups=True)
     flags = ["-std=c++17", "-cubin", "-arch=sm_90a", "--fmad=false", "-Werror", "all-warnings", "-Xptxas",

@@ -206,7 +206,8 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
   if (b_d1 < 0) return pto_fail(worker, 1, b_d1, 0, 0);
   const int64_t n_3 = pto_max(pto_min(b_d0, b_n0), 0);
   const int64_t n_4 = pto_max(pto_min(b_d1, b_n1), 0);
-  if (n_2 != n_3) return pto_fail(worker, 2, n_2, n_3, 0);
+  if (a_d1 != b_d0) return pto_fail(worker, 2, a_d1, b_d0, 0);
+  if (n_2 != n_3) return pto_fail(worker, 3, n_2, n_3, 0);
   const int64_t n_5 = pto_max(pto_min(n, c_n0), 0);
   const int64_t n_6 = pto_max(pto_min(n_4, c_n1), 0);
   const int64_t n_7 = n_5 == 0 || n_6 == 0 ? (int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1, 0)
