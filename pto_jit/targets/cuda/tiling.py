@@ -274,7 +274,9 @@ class _Tiler:
         self, op: Op, operands: set[str], aside: set[str], loads: dict[str, Op], stored: bool
     ) -> bool:
         """Whether an operation computes a tile of what is loaded, or makes a row of such a vector."""
-        shape = op.results[0].type.shape if op.results else ()  # type: ignore[union-attr]
+        if not op.results or not isinstance(op.results[0].type, TileType):
+            return False
+        shape = op.results[0].type.shape
         if stored or not operands or not operands <= set(loads) | aside or all(n == 1 for n in shape):
             return False
         if op.op == "reshape":
