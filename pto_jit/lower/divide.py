@@ -228,9 +228,13 @@ class _Divider:
         self.makers[memory.name] = alloc
         again = self.names.fresh(hint, tile.type)
         load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
+        told = len(self.decisions)
         there = self._divided([*ops, first], scope)
         back = self._divided([load, replace(store, args=(again, *store.args[1:]))], scope)
-        return None if there is None or back is None else [*scalars.block, alloc, *there, *back]
+        if there is None or back is None:
+            del self.decisions[told:]
+            return None
+        return [*scalars.block, alloc, *there, *back]
 
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Scope, Stmt, Var
-from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.lower.lines import Axis, Lines
-from pto_jit.lower.names import Names, Scalars, index, source_name
+from pto_jit.lower.names import I64, Names, Scalars, index, source_name
 from pto_jit.slotted import field, frozen, mutable, replace
 
 PROOF = "lines of tiles that do not depend on each other"
@@ -70,36 +72,17 @@ class PartLoops:
             rank = tile.type.rank  # type: ignore[union-attr]
             match op.op:
                 case "load":
-                    args[1 + k] = self._moved(op.args[1 + k], at, before, op.loc)
+                    args[1 + k] = moved(op.args[1 + k], at, self.names.fresh, before, op.loc)
                     args[1 + rank + k] = extent
                 case "store":
-                    args[2 + k] = self._moved(op.args[2 + k], at, before, op.loc)
+                    args[2 + k] = moved(op.args[2 + k], at, self.names.fresh, before, op.loc)
                 case "full" | "broadcast_to" | "reshape":
                     args[1 + k] = extent
                 case "arange":
-                    args[0], args[2] = self._later(op, at, before), extent
+                    args[0], args[2] = first_number(op, at, self.names.fresh, before), extent
                 case _:
                     pass
         return [*before, replace(op, args=tuple(args), results=results)]  # type: ignore[arg-type]
-
-    def _moved(self, offset: Operand, at: Var, before: list[Stmt], loc: Loc) -> Operand:
-        """An offset further on by what comes before the part."""
-        if offset == index(0):
-            return at
-        result = self.names.fresh("at")
-        before.append(Op("add", (result,), (offset, at), (), (), loc))
-        return result
-
-    def _later(self, op: Op, at: Var, before: list[Stmt]) -> Operand:
-        """The first number of an `arange` in a part."""
-        start, step = op.args[:2]
-        typ = step.type
-        assert isinstance(typ, ScalarType)
-        cast, far, result = (self.names.fresh(hint, typ) for hint in ("at", "far", "start"))
-        before.append(Op("cast", (cast,), (at,), (("dtype", typ.dtype),), (), op.loc))
-        before.append(Op("mul", (far,), (cast, step), (), (), op.loc))
-        before.append(Op("add", (result,), (start, far), (), (), op.loc))
-        return result
 
     def _tile(self, operand: Operand) -> Operand:
         """A tile with the extents of a part."""
@@ -112,3 +95,24 @@ class PartLoops:
                 known = self.extents[line.axis]
                 shape[k] = int(known.value) if isinstance(known, Const) else None
         return Var(operand.name, TileType(operand.type.dtype, tuple(shape)))
+
+
+def moved(offset: Operand, at: Var, fresh: Callable[[str, Type], Var], before: list[Stmt], loc: Loc) -> Operand:
+    """An offset further on by what comes before a part, which is computed `before`."""
+    if offset == index(0):
+        return at
+    result = fresh(f"{offset.name}_at" if isinstance(offset, Var) else "at", I64)
+    before.append(Op("add", (result,), (offset, at), (), (), loc))
+    return result
+
+
+def first_number(op: Op, at: Var, fresh: Callable[[str, Type], Var], before: list[Stmt]) -> Operand:
+    """The first number of an `arange` in a part."""
+    start, step = op.args[:2]
+    typ = step.type
+    assert isinstance(typ, ScalarType)
+    cast, far, result = (fresh(hint, typ) for hint in ("at", "far", "start"))
+    before.append(Op("cast", (cast,), (at,), (("dtype", typ.dtype),), (), op.loc))
+    before.append(Op("mul", (far,), (cast, step), (), (), op.loc))
+    before.append(Op("add", (result,), (start, far), (), (), op.loc))
+    return result

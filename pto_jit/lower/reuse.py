@@ -33,18 +33,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Stmt, Var
-from pto_jit.ir.walk import WRITES, def_counts, map_blocks, map_funcs, rename, statements
+from pto_jit.ir.nodes import Block, Call, Func, Op, Stmt, Var
+from pto_jit.ir.walk import WRITES, def_counts, map_blocks, rename, statements
 from pto_jit.slotted import replace
 
 
-def reuse_loads(module: Module) -> Module:
-    """Replace loads by earlier ones of the same block, where nothing is written in between."""
-    return map_funcs(module, with_fewer_loads)
-
-
 def with_fewer_loads(func: Func) -> Func:
-    """The same for one function."""
+    """Replace loads by earlier ones of the same block, where nothing is written in between."""
     loads = [s for s in statements(func.body) if type(s) is Op and s.op == "load"]
     if len({(s.args, s.attrs) for s in loads}) == len(loads):
         return func

@@ -14,6 +14,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
+from pto_jit.ir.walk import map_funcs
 from pto_jit.lower import (
     associate,
     chunk,
@@ -51,7 +52,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (fuse, fuse.fuse),
     (views, views.move_views),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
-    (reuse, reuse.reuse_loads),
+    (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),
 ]
 
 

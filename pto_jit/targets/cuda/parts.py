@@ -28,12 +28,13 @@ from math import prod
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var
-from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.axes import is_elementwise, touches_tiles
 from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.lower.lines import Axis, Lines
 from pto_jit.lower.names import unused
+from pto_jit.lower.parted import first_number, moved
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.loops import chain_of
 from pto_jit.targets.cuda.shapes import axes_of, is_high
@@ -213,7 +214,7 @@ class _Divider:
         loc = self.func.loc
         for tensor, offset, axis in places:
             assert isinstance(axis, Const)
-            at = self._moved(offset, out, loc)
+            at = moved(offset, self.at, self._var, out, loc)
             size, below = Var(self._fresh("size"), _INDEX), Var(self._fresh("inside"), ScalarType(bool_))
             out.append(Op("dim", (size,), (tensor,), (("axis", int(axis.value)),), (), loc))
             out.append(Op("lt", (below,), (at, size), (), (), loc))
@@ -254,31 +255,12 @@ class _Divider:
             rank = tile.type.rank
             if s.op in ("load", "store"):
                 place = 1 + k if s.op == "load" else 2 + k
-                args = _put(args, place, self._moved(s.args[place], before, s.loc))
+                args = _put(args, place, moved(s.args[place], self.at, self._var, before, s.loc))
             if s.op == "arange":
-                args = (self._later(s, before), s.args[1], Const(self.part, _INDEX))
+                args = (first_number(s, self.at, self._var, before), s.args[1], Const(self.part, _INDEX))
             if s.op in ("load", "full", "reshape", "broadcast_to"):
                 args = _put(args, 1 + rank + k if s.op == "load" else 1 + k, Const(self.part, _INDEX))
         return (*before, replace(s, args=args, results=results), *self.wholes.after(s))  # type: ignore[arg-type]
-
-    def _moved(self, offset: Operand, before: list[Stmt], loc: Loc) -> Operand:
-        """An offset further on by what comes before the part."""
-        if isinstance(offset, Const) and offset.value == 0:
-            return self.at
-        wish = f"{offset.name}_at" if isinstance(offset, Var) else "at"
-        result = Var(self._fresh(wish), _INDEX)
-        before.append(Op("add", (result,), (offset, self.at), (), (), loc))
-        return result
-
-    def _later(self, op: Op, before: list[Stmt]) -> Operand:
-        """The first number of an `arange` in a part."""
-        start, step = op.args[:2]
-        typ = step.type
-        at, far, result = (Var(self._fresh(wish), typ) for wish in ("at", "far", "start"))
-        before.append(Op("cast", (at,), (self.at,), (("dtype", typ.dtype),), (), op.loc))  # type: ignore[union-attr]
-        before.append(Op("mul", (far,), (at, step), (), (), op.loc))
-        before.append(Op("add", (result,), (start, far), (), (), op.loc))
-        return result
 
     def _has(self, tile: Var, axis: int) -> bool:
         return self.line.of(tile) == axis
@@ -288,6 +270,9 @@ class _Divider:
             return operand
         shape = tuple(self.part if self._has(operand, k) else n for k, n in enumerate(operand.type.shape))
         return Var(operand.name, TileType(operand.type.dtype, shape))
+
+    def _var(self, wish: str, typ: Type) -> Var:
+        return Var(self._fresh(wish), typ)
 
     def _fresh(self, wish: str) -> str:
         return unused(wish, self.taken)
