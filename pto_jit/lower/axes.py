@@ -21,7 +21,7 @@ ELEMENTWISE = frozenset(
 )
 GENERATED = frozenset(["full", "arange", "rand", "randn"])
 REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
-_EXPENSIVE = frozenset(
+EXPENSIVE = frozenset(
     """div floordiv mod pow fmod atan2 exp exp2 log log2 log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid
     silu gelu rand_at randn_at""".split()
 )
@@ -98,6 +98,7 @@ class Axial:
     costly: bool = False
     apart: int = 0  # operations since the axes of all tiles were one sequence
     costly_apart: tuple[str, ...] = ()  # results of theirs that had better be computed once
+    again: frozenset[str] = frozenset()  # those of them that the nest would compute again in each row
     settled: frozenset[Axes] | None = None
     """The different axes of tiles when `space` was found, while there are no others; None: look again."""
     given: list[Axes | None] = field(default_factory=list)  # of each operation: the axes that its result had after it
@@ -245,7 +246,7 @@ class Axial:
                 self.settled = None
             return True
         self.work += 1
-        if name in _EXPENSIVE:
+        if name in EXPENSIVE:
             self.costly = True
         if name in REDUCTIONS and is_reduction(op):
             return self._reduction(op)
@@ -354,9 +355,9 @@ class Axial:
     def _falls_apart(self, op: Op) -> bool:
         """Whether an operation after which tiles have unrelated axes may be followed by one that relates them."""
         self.apart += 1
-        if touches_tiles(op) and op.op != "load" and not is_elementwise(op) and op.op not in GENERATED:
+        if touches_tiles(op) and not (op.op in ("load", "reshape") or op.op in GENERATED or is_elementwise(op)):
             return False
-        if op.op in _EXPENSIVE:
+        if op.op in EXPENSIVE:
             self.costly_apart += tuple(r.name for r in op.results if r.name in self.axes)  # no numbers
         return self.apart <= _PATIENCE
 
@@ -381,8 +382,8 @@ class Axial:
             if mine != longest and not _is_subsequence(mine, longest):
                 return self._falls_apart(op)
         if self.apart:
-            if any(sum(a is not None for a in self.axes[name]) < len(longest) for name in self.costly_apart):
-                return False  # it would be computed again in each row
+            if self.costly_apart:
+                self.again |= {n for n in self.costly_apart if sum(a is not None for a in self.axes[n]) < len(longest)}
             self.apart, self.costly_apart = 0, ()
         grows = len(longest) > len(before) > 0
         own = len(self.reduced) == 1 and bool(op.results) and self.reduced[0][0] == op.results[0].name

@@ -38,6 +38,7 @@ passes over the last axis with scalar work between them.  Operations go together
   of such a reduction has all of the row axes;
 * nothing is loaded after something was stored: the two may share memory;
 * all that the group gives is made of the same tiles that may be empty along an axis of extent 1 (`units`);
+* nothing costly is computed in each row that is the same in all of them: that is a group before (`rows`);
 * no generated tile that is stored, reduced or read outside meets others: it has extents of its own, and the group those
   of the others (`fitting`).
 
@@ -54,6 +55,7 @@ from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt
 from pto_jit.lower.axes import (
     GENERATED,
     Axial,
+    axes_of_group,
     remember_axes,
     touches_tiles,
     unit_reshape,
@@ -61,7 +63,9 @@ from pto_jit.lower.axes import (
 from pto_jit.lower.complete import Complete
 from pto_jit.lower.fitting import Fitting, always_fitting, fitting_axes, narrows
 from pto_jit.lower.maps import expand_maps
-from pto_jit.lower.units import Units, over_what_is_valid, uneven
+from pto_jit.lower.recompute import recompute
+from pto_jit.lower.rows import common_rows, rows_first
+from pto_jit.lower.units import Units, operations, over_what_is_valid, uneven
 from pto_jit.lower.views import move_views
 from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
@@ -72,7 +76,7 @@ _LIMIT = 96  # operations in a group: beyond this the loop bodies no longer fit 
 def fuse(module: Module) -> Module:
     """Form the groups of every function (in-core code and orchestration with tiles alike)."""
     module = move_views(expand_maps(module))
-    funcs = tuple(_function(f) for f in module.funcs)
+    funcs = tuple(recompute(_function(f)) for f in module.funcs)
     if all(a is b for a, b in zip(funcs, module.funcs, strict=True)):
         return module
     return replace(module, funcs=funcs)
@@ -114,6 +118,11 @@ class _Grouper:
             if isinstance(stmt, Op) and touches_tiles(stmt):
                 group = self._group(block, at)
                 if group is not None:
+                    ops = operations(group)
+                    first = rows_first(ops, common_rows(ops, axes_of_group(group.body), self.mutable))
+                    if first is not ops:
+                        block = (*block[:at], *first, *block[at + len(ops) :])
+                        continue
                     out.append(group)
                     at += len(group.body)
                     changed = True
@@ -206,6 +215,8 @@ class _Grouper:
         if not all(rows <= {state.find(a) for a in axes if a is not None} for axes in state.stores):
             return False
         if self._narrows(ops, state, keep) or _stores_apart(ops):
+            return False
+        if state.again and not state.again <= common_rows(ops, state, self.mutable):
             return False
         if self.complete is not None and Units(ops, keep, self.complete).apart:
             return False

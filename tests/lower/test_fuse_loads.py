@@ -123,7 +123,8 @@ def test_tiles_that_never_meet_stay_apart() -> None:
 def test_what_is_costly_is_not_computed_again_in_each_row() -> None:
     y = np.empty_like(X)
     text = costly.compile(X, W, y).ir("fused")
-    assert "texp" not in text.split("FUSE")[-1].split("ENDFUSE")[0]
+    assert groups(costly, X, W, y) == 2  # and nothing but the exponentials is kept
+    assert "texp" in text.split("FUSE")[1] and "tstore" not in text.split("ENDFUSE")[0]
     costly(X, W, y)
     np.testing.assert_allclose(y, 2 * X * np.exp(W), rtol=1e-5)
 

@@ -15,7 +15,7 @@ from typing import Any
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Const, Fuse, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.axes import Axes, axes_of_group, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.lower.axes import EXPENSIVE, Axes, axes_of_group, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.slotted import frozen
 from pto_jit.targets.loops.form import (
     Arg,
@@ -32,10 +32,6 @@ from pto_jit.targets.loops.form import (
 )  # fmt: skip
 from pto_jit.targets.loops.schedule import Graph, Node, Schedule
 
-_HEAVY = frozenset(
-    """div floordiv mod pow fmod atan2 exp exp2 log log2 log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid
-    silu gelu rand_at randn_at""".split()
-)
 _INDEX = ScalarType(i64)
 
 
@@ -123,7 +119,7 @@ class _Planner:
     def _compute(
         self, op: str, args: tuple[Arg, ...], operand: DType, dtype: DType, attrs: tuple[tuple[str, Any], ...] = ()
     ) -> Ref:
-        inner, segment, cost = False, 0, 8 if op in _HEAVY else 1
+        inner, segment, cost = False, 0, 8 if op in EXPENSIVE else 1
         for a in args:
             if not isinstance(a, int):
                 continue
