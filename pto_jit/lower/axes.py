@@ -91,6 +91,8 @@ class Axial:
     measured: set[str] = field(default_factory=set)  # scalars made of extents: known once all loads are
     late: set[str] = field(default_factory=set)  # complete only after the last row
     idle: set[str] = field(default_factory=set)  # loads and views of them that nothing has used yet
+    loads: dict[object, str] = field(default_factory=dict)  # the first load of the group, by what is loaded
+    same: dict[str, str] = field(default_factory=dict)  # loads of what an earlier one loads
     stores: list[Axes] = field(default_factory=list)  # the axes of each stored value, in order
     reduced: list[tuple[str, str, frozenset[int], Axes]] = field(default_factory=list)  # name, kind, over, of which
     space: tuple[int, ...] = ()
@@ -117,7 +119,7 @@ class Axial:
             self, parent=list(self.parent), axes=dict(self.axes), floating=set(self.floating),
             outside=dict(self.outside), inside=set(self.inside), hoisted=set(self.hoisted), late=set(self.late),
             measured=set(self.measured), stores=list(self.stores), reduced=list(self.reduced), idle=set(self.idle),
-            given=list(self.given),
+            given=list(self.given), loads=dict(self.loads), same=dict(self.same),
         )  # fmt: skip
 
     def find(self, axis: int) -> int:
@@ -176,6 +178,8 @@ class Axial:
         """Add `op`; False when it cannot be part of this group (the state is then of no further use)."""
         if self.late and any(isinstance(a, Var) and a.name in self.late for a in op.args):
             return False
+        if self.loads and not self.inside.isdisjoint([r.name for r in op.results]):
+            self._forget_loads({r.name for r in op.results})
         if not (self._tile(op) if touches_tiles(op) else self._scalar(op)):
             return False
         for result in op.results:
@@ -235,7 +239,7 @@ class Axial:
             result = op.results[0]
             if result.name in self.axes:
                 self.settled = None
-            self.axes[result.name] = self.fresh(result.type)  # pyright: ignore
+            self.axes[result.name] = self._loaded(op)
             self.idle.add(result.name)
             return True
         if name in GENERATED:
@@ -259,6 +263,21 @@ class Axial:
         if name == "store":
             return self._store(op)
         return False
+
+    def _loaded(self, op: Op) -> Axes:
+        """The axes of a load: those of an earlier one of the same elements, if there is any."""
+        (result,) = op.results
+        what = *op.args, op.attrs, result.type
+        first = self.loads.setdefault(what, result.name)
+        if first == result.name or any(isinstance(a, Var) and a.name in self.inside for a in op.args):
+            return self.fresh(result.type)  # pyright: ignore[reportArgumentType]  # of a load it is a tile
+        self.same[result.name] = first
+        return self.axes[first]
+
+    def _forget_loads(self, names: set[str]) -> None:
+        """Variables are assigned again: they no longer hold what was loaded."""
+        self.loads = {what: name for what, name in self.loads.items() if name not in names}
+        self.same = {name: first for name, first in self.same.items() if names.isdisjoint((name, first))}
 
     def _operand_axes(self, operand: Operand) -> Axes | None:
         """None for a floating tile."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Move integers and views that stand between tile operations, those of `x[i - 1:j] + x[i + 1:j]`, before them.
+"""Move numbers and views that stand between tile operations, those of `x[i - 1:j] + x[i + 1:j]`, before them.
 
 Before::
 
@@ -31,7 +31,7 @@ from pto_jit.ir.nodes import Block, Func, Module, Op, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import def_counts, map_blocks, map_funcs, statements
 from pto_jit.lower.axes import touches_tiles
-from pto_jit.semantic.table import effects
+from pto_jit.semantic.table import effects, is_elementwise
 from pto_jit.slotted import replace
 
 _INTEGERS = frozenset("add sub mul min max neg dim copy".split())  # that cannot fail
@@ -51,7 +51,7 @@ def _func(func: Func) -> Func:
 
 
 def _views_first(block: Block, mutable: set[str]) -> Block:
-    """The block with integers and views moved before the tile operations of their run that they do not depend on.
+    """The block with numbers and views moved before the tile operations of their run that they do not depend on.
 
     Neither reads nor writes memory, and tile operations that write none can be passed.  What comes after the last
     tile operation of a run stays there.
@@ -84,4 +84,9 @@ def _is_passable(op: Op, mutable: set[str]) -> bool:
         return False
     if touches_tiles(op):
         return effects(op.op) == "none" or op.op == "load"
-    return op.op == "view" or (op.op in _INTEGERS and all(r.type == ScalarType(i64) for r in op.results))
+    if op.op == "view":
+        return True
+    (type,) = [r.type for r in op.results] if len(op.results) == 1 else (None,)
+    if not isinstance(type, ScalarType):
+        return False
+    return op.op in _INTEGERS if type.dtype == i64 else type.dtype.kind == "f" and is_elementwise(op.op, len(op.args))

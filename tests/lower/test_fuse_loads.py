@@ -162,3 +162,47 @@ def test_a_stencil_in_place_is_that_of_its_order() -> None:
         want[i : i + k, 1:-1] = c + 0.5 * (d + want[i : i + k, :-2] + want[i : i + k, 2:] - 4 * c)
     stencil(x, x)
     np.testing.assert_allclose(x, want, rtol=1e-5, atol=1e-5)
+
+
+@pto.jit(cache=False)
+def norm_of_slices(x, y):
+    """Every use of a slice loads it: one tile all the same.  The slice that is stored to is made after the mean."""
+    for r in pl.range(0, x.shape[0], 16, parallel=True):
+        t = x[r : r + 16]
+        d = t - pl.mean(t, axis=1, keepdims=True)
+        y[r : r + 16] = d / pl.sqrt(pl.mean(d * d, axis=1, keepdims=True) + 1e-5)
+
+
+@pto.jit(cache=False)
+def moved(x, y, n):
+    """The same places after the tensor was written, and other places with the same names, are not loaded yet."""
+    r = 0
+    for _ in range(n):
+        a = pl.load(x, [r, 0], [2, x.shape[1]])
+        r = r + 1
+        b = pl.load(x, [r, 0], [2, x.shape[1]])
+        y[...] = a * pl.sum(b, axis=1, keepdims=True)
+        x[0:2] = y + 1.0
+        c = pl.load(x, [0, 0], [2, x.shape[1]])
+        y[...] = c * 2.0 + pl.load(x, [0, 0], [2, x.shape[1]])
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_a_norm_of_slices_is_one_nest(target: str) -> None:
+    x = np.random.default_rng(5).standard_normal((37, 29)).astype(np.float32)
+    y = np.empty_like(x)
+    assert groups(norm_of_slices, x, y) == 1
+    norm_of_slices.compile(x, y, target=target)(x, y)
+    d = x - x.mean(1, keepdims=True)
+    np.testing.assert_allclose(y, d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_only_loads_of_the_same_elements_are_one(target: str) -> None:
+    x = np.random.default_rng(6).standard_normal((7, 5)).astype(np.float32)
+    y = np.zeros((2, 5), np.float32)
+    want = x.copy(), y.copy()
+    moved.interpret(*want, 3)
+    moved.compile(x, y, 3, target=target)(x, y, 3)
+    np.testing.assert_allclose(x, want[0], rtol=1e-4)
+    np.testing.assert_allclose(y, want[1], rtol=1e-4)

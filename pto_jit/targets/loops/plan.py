@@ -152,10 +152,11 @@ class _Planner:
         if found is not None:
             return found
         assert isinstance(operand.type, TileType)
-        axes = self.axial.outside.get(operand.name)
+        name = self.axial.same.get(operand.name, operand.name)  # what is loaded twice is read once
+        axes = self.axial.outside.get(name)
         if axes is None:  # a load of this group
-            axes = self.axial.axes[operand.name]
-        return self._read(operand.name, 0, self.places(axes), operand.type.dtype)
+            axes = self.axial.axes[name]
+        return self._read(name, 0, self.places(axes), operand.type.dtype)
 
     def _instance(self, floating: _Floating, context: Places) -> Arg:
         op = floating.op
