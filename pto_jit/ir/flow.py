@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from pto_jit.ir.nodes import (
     Block,
     Break,
@@ -21,7 +23,8 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
-from pto_jit.ir.walk import combines, remembered
+from pto_jit.ir.walk import combines, remembered, statements, uses
+from pto_jit.slotted import frozen
 
 
 def free_vars(block: Block) -> tuple[Var, ...]:
@@ -131,3 +134,80 @@ class _Flow:
                 exits.append(tested)
         exits += self.breaks.pop()
         return set.intersection(*exits) if exits else None
+
+
+class Reads:
+    """What the statements of a block read, asked about its ends: from each statement on to the last one.
+
+    The block is walked once; of all its ends together that is what asking each of them would take for one.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.exposed: dict[str, list[int]] = {}  # where a variable may be read from before the statement, ascending
+        self.assigned: dict[str, list[int]] = {}  # where it is assigned on every path
+        self.last: dict[str, int] = {}  # where it is read at all for the last time
+        self.left: list[int] = []  # statements whose end is not reached
+        for position, stmt in enumerate(block):
+            flow = _Flow()
+            known = flow.block((stmt,), set())
+            for name in flow.free:
+                self.exposed.setdefault(name, []).append(position)
+            if known is None:
+                self.left.append(position)
+            else:
+                for name in known:
+                    self.assigned.setdefault(name, []).append(position)
+            for inner in (stmt,) if type(stmt) is Op and not stmt.regions else statements((stmt,)):
+                for var in uses(inner):
+                    self.last[var.name] = position
+
+    def end(self, position: int) -> End:
+        """The end of the block that begins with the statement at a position."""
+        return End(self, position)
+
+
+@frozen(eq=False)
+class End:
+    """The statements of a block from a position on."""
+
+    reads: Reads
+    position: int
+
+    def begins_with(self, name: str) -> bool:
+        """Whether a variable is free in these statements: its value from before them may be read."""
+        first = _from(self.reads.exposed.get(name), self.position)
+        if first is None:
+            return False
+        assigned = _from(self.reads.assigned.get(name), self.position)
+        left = _from(self.reads.left, self.position)
+        return (assigned is None or first <= assigned) and (left is None or first <= left)
+
+    def names(self, name: str) -> bool:
+        """Whether a variable is read anywhere in these statements."""
+        return self.reads.last.get(name, -1) >= self.position
+
+
+def _from(positions: list[int] | None, position: int) -> int | None:
+    """The first of ascending positions that is not before another one."""
+    if not positions or positions[-1] < position:
+        return None
+    return positions[bisect_left(positions, position)]
+
+
+@frozen(eq=False)
+class Later:
+    """The names of the variables whose values from before them may be read in any of several ends of blocks: in what
+    runs later."""
+
+    ends: tuple[End, ...] = ()
+
+    def __contains__(self, name: str) -> bool:
+        return any(end.begins_with(name) for end in self.ends)
+
+    def and_(self, *ends: End) -> Later:
+        """With further ends."""
+        return Later((*self.ends, *ends))
+
+    def names(self, name: str) -> bool:
+        """Whether a variable is read anywhere in them, be it from before or not."""
+        return any(end.names(name) for end in self.ends)

@@ -27,10 +27,8 @@ makes and another reads goes through a tensor of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pto_jit.dtypes import i64
-from pto_jit.ir.flow import free_vars
+from pto_jit.ir.flow import Later, Reads, free_vars
 from pto_jit.ir.nodes import (
     Block,
     Break,
@@ -49,7 +47,7 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, map_blocks, statements, uses, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, defs, map_blocks, statements, uses, with_blocks
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.between import TilesBetween, always_makes
 from pto_jit.targets.cuda.bounds import bounded
@@ -70,7 +68,7 @@ def outline_kernels(func: Func, module_name: str, *, bounds: bool = False, share
     shared: the threads of a kernel share folds under conditions and in sequential loops, too.
     """
     outliner = _Outliner(func, bounds, shared)
-    body = outliner.block(func.body, incore=False, name=func.name, after=())
+    body = outliner.block(func.body, incore=False, name=func.name, after=Later())
     return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
 
 
@@ -101,6 +99,31 @@ def _hands_on(loop: For) -> bool:
     return bool(made & {v.name for v in free_vars(loop.body)}) or any(read_tensor(s) in tensors for s in inside)
 
 
+class _Run:
+    """Statements that become one kernel, and what is asked about them: whether there are sequential loops over elements
+    among them, operations on tiles, and such that write a tensor."""
+
+    def __init__(self) -> None:
+        self.stmts: list[Stmt] = []
+        self.clear()
+
+    def clear(self) -> None:
+        self.stmts.clear()
+        self.made: set[str] = set()
+        self.loops = self.tiles = self.writes = False
+
+    def append(self, stmt: Stmt) -> None:
+        self.stmts.append(stmt)
+        self.made |= block_defs((stmt,))
+        self.loops = self.loops or _is_plain_loop(stmt)
+        self.tiles = self.tiles or touches_tiles(stmt)
+        self.writes = self.writes or any(map(writes, statements((stmt,))))
+
+    def makes_for(self, stmt: Stmt) -> bool:
+        """Whether they make what a statement reads directly."""
+        return bool(self.made) and any(v.name in self.made for v in uses(stmt))
+
+
 class _Outliner(TilesBetween):
     def __init__(self, func: Func, bounds: bool, shared: bool) -> None:
         super().__init__(func)
@@ -110,30 +133,32 @@ class _Outliner(TilesBetween):
         self.names: set[str] = {func.name, *RESERVED}
         self.places = 0
 
-    def block(self, block: Block, *, incore: bool, name: str, after: tuple[Block, ...]) -> list[Stmt]:
-        """Host code for a block; `after`: the blocks that run later, outermost first."""
+    def block(self, block: Block, *, incore: bool, name: str, after: Later) -> list[Stmt]:
+        """Host code for a block; `after`: what runs later than all of it."""
         out: list[Stmt] = []
-        run: list[Stmt] = []
+        run = _Run()
+        reads = Reads(block)
 
-        def close(rest: Block) -> None:
-            if run:
-                self._run(tuple(run), name, (*after, rest), out)
+        def close(position: int) -> None:
+            if run.stmts:
+                self._run(tuple(run.stmts), name, after.and_(reads.end(position)), out)
                 run.clear()
 
         for position, stmt in enumerate(block):
-            rest = block[position + 1 :]
-            if any(map(_is_plain_loop, run)) and touches_tiles(stmt):
-                close((stmt, *rest))
-            if incore and self.shared and isinstance(stmt, For) and folds_inside(stmt, _used((*after, rest))):
-                if any(map(touches_tiles, run)):
-                    close((stmt, *rest))
-                run.append(stmt)
-                continue
+            if run.loops and touches_tiles(stmt):
+                close(position)
+            if incore and self.shared and isinstance(stmt, For):
+                later = after.and_(reads.end(position + 1))
+                if folds_inside(stmt, {name for name in block_defs((stmt,)) if name in later}):
+                    if run.tiles:
+                        close(position)
+                    run.append(stmt)
+                    continue
             if isinstance(stmt, Op) and touches_tiles(stmt):
                 name_ = stmt.results[0].name if stmt.results else ""
-                if stmt.op in _REPEATABLE and not self._read_by(run, stmt) and not self._has_memory(name_):
-                    if any(writes(s) for s in statements(tuple(run))):  # what is loaded, perhaps
-                        close((stmt, *rest))
+                if stmt.op in _REPEATABLE and not run.makes_for(stmt) and not self._has_memory(name_):
+                    if run.writes:  # what is loaded, perhaps
+                        close(position)
                     self._declare(stmt)
                     self.pending[name_] = stmt
                     self.paths[name_] = self.path
@@ -143,62 +168,60 @@ class _Outliner(TilesBetween):
             if isinstance(stmt, (For, While, If)) and touches_tiles(stmt) and not _is_host_work(stmt):
                 run.append(stmt)
                 continue
-            if incore and isinstance(stmt, For) and stmt.kind != "sequential" and (
-                fold_of(stmt, block_uses(rest), every=not self.shared) is not None
-            ):  # fmt: skip
+            if incore and isinstance(stmt, For) and stmt.kind != "sequential":
+                end = reads.end(position + 1)
+                read = {name for name in block_defs(stmt.body) if end.names(name)}
+                if fold_of(stmt, read, every=not self.shared) is not None:
+                    run.append(stmt)
+                    continue
+            if incore and isinstance(stmt, Op) and stmt.op == "setelem" and run.makes_for(stmt):  # keeps a result
                 run.append(stmt)
                 continue
-            if incore and run and _keeps_result(stmt, run):
-                run.append(stmt)
-                continue
-            if isinstance(stmt, Op) and stmt.op == "getelem" and any(map(_is_plain_loop, run)):
+            if isinstance(stmt, Op) and stmt.op == "getelem" and run.loops:
                 run.append(stmt)  # what the loop may have written
                 continue
-            if run and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
-                if not ({v.name for v in uses(stmt)} & block_defs(tuple(run))):
+            if run.stmts and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
+                if not run.makes_for(stmt):
                     out.append(stmt)  # host arithmetic that the run does not touch
                     continue
                 if not stmt.results or not isinstance(stmt.results[0].type, TensorType):
                     run.append(stmt)
                     continue
-            close((stmt, *rest))
-            self._host(stmt, rest, incore, name, after, out)
-        close(())
+            close(position)
+            self._host(stmt, incore, name, after.and_(reads.end(position + 1)), out)
+        close(len(block))
         return out
 
-    def _read_by(self, run: Sequence[Stmt], stmt: Op) -> bool:
-        return False if not run else bool({v.name for v in uses(stmt)} & block_defs(tuple(run)))
-
-    def _host(
-        self, stmt: Stmt, rest: Block, incore: bool, name: str, after: tuple[Block, ...], out: list[Stmt]
-    ) -> None:
+    def _host(self, stmt: Stmt, incore: bool, name: str, after: Later, out: list[Stmt]) -> None:
+        """Host code for a statement; `after`: what runs later than it."""
         match stmt:
             case Scope():
-                out += self.block(stmt.body, incore=True, name=stmt.name, after=(*after, rest))
+                out += self.block(stmt.body, incore=True, name=stmt.name, after=after)
             case For() if is_parallel(stmt) and (touches_tiles(stmt) or _touches_memory(stmt)):
                 inner = next((s.name for s in statements(stmt.body) if isinstance(s, Scope)), name)
-                self._kernel((_without_scopes(stmt),), inner, (*after, rest), out)
+                self._kernel((_without_scopes(stmt),), inner, after, out)
             case For() if incore and _makes_table(stmt, any_numbers=not self.shared):
-                self._kernel((self._one_thread(stmt),), name, (*after, rest), out)
+                self._kernel((self._one_thread(stmt),), name, after, out)
             case For():
                 self._no_elements(stmt, incore)
-                self._enter(stmt, (*after, rest, stmt.body), out)
-                body = self.block(stmt.body, incore=incore, name=name, after=(*after, rest, stmt.body))
+                later = after.and_(Reads(stmt.body).end(0))
+                self._enter(stmt, later, out)
+                body = self.block(stmt.body, incore=incore, name=name, after=later)
                 self.path = self.path[:-1]
                 out.append(replace(stmt, body=tuple(body), kind="sequential"))
             case While():
                 self._no_elements(stmt, incore)
-                later = (*after, rest, stmt.before, stmt.body)
+                later = after.and_(Reads(stmt.before).end(0), Reads(stmt.body).end(0))
                 self._enter(stmt, later, out)
                 before = self.block(stmt.before, incore=incore, name=name, after=later)
                 body = self.block(stmt.body, incore=incore, name=name, after=later)
                 self.path = self.path[:-1]
                 out.append(replace(stmt, before=tuple(before), body=tuple(body)))
             case If():
-                self._enter(stmt, (*after, rest), out)
-                then = self.block(stmt.then, incore=incore, name=name, after=(*after, rest))
+                self._enter(stmt, after, out)
+                then = self.block(stmt.then, incore=incore, name=name, after=after)
                 self.path = (*self.path[:-1], self._place())
-                orelse = self.block(stmt.orelse, incore=incore, name=name, after=(*after, rest))
+                orelse = self.block(stmt.orelse, incore=incore, name=name, after=after)
                 self.path = self.path[:-1]
                 out.append(replace(stmt, then=tuple(then), orelse=tuple(orelse)))
             case Return() if any(isinstance(v.type, TileType) for v in stmt.values):
@@ -206,13 +229,13 @@ class _Outliner(TilesBetween):
             case _:
                 out.append(stmt)
 
-    def _enter(self, stmt: Stmt, later: tuple[Block, ...], out: list[Stmt]) -> None:
+    def _enter(self, stmt: Stmt, later: Later, out: list[Stmt]) -> None:
         """Go on inside a loop or branch of the host: tiles that it changes are in memory from here on, and those that
         are loaded from what it may write and read `later`."""
         inside = {d.name for block in blocks(stmt) for s in statements(block) for d in defs(s)}
         for name in sorted(inside & self.changing & set(self.pending)):
             self._settle(self.pending[name], out)
-        self._settle_changed(_written((stmt,)), _used(later), out)
+        self._settle_changed(_written((stmt,)), later, out)
         self.path = (*self.path, self._place())
 
     def _place(self) -> int:
@@ -247,11 +270,11 @@ class _Outliner(TilesBetween):
 
     # -- kernels --------------------------------------------------------------------------------------------------
 
-    def _run(self, run: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
-        if any(writes(s) for s in statements(run)) or _read_later(run, after):
+    def _run(self, run: Block, name: str, after: Later, out: list[Stmt]) -> None:
+        if any(writes(s) for s in statements(run)) or any(map(after.names, block_defs(run))):
             self._kernel(run, name, after, out)
 
-    def _kernel(self, body: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
+    def _kernel(self, body: Block, name: str, after: Later, out: list[Stmt]) -> None:
         for s in statements(body):
             if isinstance(s, Op) and s.op == "alloc":
                 raise unsupported(
@@ -268,16 +291,15 @@ class _Outliner(TilesBetween):
             self.pending.pop(name_, None)
         if self.bounds:
             body = bounded(body, self.func, self._fresh, self._launch, out)
-        later = {v.name for block in after for v in free_vars(block)}
         answers: list[Stmt] = []
         for var in made.values():
-            if var.name not in later:
+            if var.name not in after:
                 continue
             if isinstance(var.type, ScalarType):
                 body = self._return(var, body, out, answers)
             if isinstance(var.type, TileType):
                 body = self._spill(var, body, out)
-        self._settle_changed(_written(body), later, out)
+        self._settle_changed(_written(body), after, out)
         self._launch(body, name, out)
         out += answers
 
@@ -312,19 +334,9 @@ class _Outliner(TilesBetween):
         return name
 
 
-def _used(blocks_: Sequence[Block]) -> set[str]:
-    """What blocks that run later read of what is there before them."""
-    return {v.name for block in blocks_ for v in free_vars(block)}
-
-
 def _is_plain_loop(stmt: Stmt) -> bool:
     """A sequential loop over elements that a block shares (`folds_inside`)."""
     return isinstance(stmt, For) and stmt.kind == "sequential" and not touches_tiles(stmt)
-
-
-def _keeps_result(stmt: Stmt, run: Sequence[Stmt]) -> bool:
-    """Whether a statement writes a number that the statements before it have made."""
-    return isinstance(stmt, Op) and stmt.op == "setelem" and bool({v.name for v in uses(stmt)} & block_defs(tuple(run)))
 
 
 def _written(body: Block) -> set[str]:
@@ -343,11 +355,6 @@ def _is_host_work(stmt: Stmt) -> bool:
 
 def _touches_memory(stmt: Stmt) -> bool:
     return any(isinstance(s, Op) and s.op in ("getelem", "setelem") for s in statements((stmt,)))
-
-
-def _read_later(run: Block, after: tuple[Block, ...]) -> bool:
-    names = block_defs(run)
-    return any(names & block_uses(block) for block in after)
 
 
 def _without_scopes(stmt: Stmt) -> Stmt:
