@@ -115,6 +115,8 @@ class _Divider:
     assigned: Counter[str] = field(default_factory=Counter)
     makers: dict[str, Op] = field(default_factory=dict)
     """What makes a variable that is assigned once."""
+    views: dict[str, Operand] = field(default_factory=dict)
+    """What a tensor is a view of."""
     names: Names | None = None
 
     def block(self, block: Block) -> Block:
@@ -138,6 +140,7 @@ class _Divider:
             self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
             flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
             self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
+            self.views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
             self.names = Names(self.func)
         inside = use_counts(scope.body)
         used = {name for name, count in inside.items() if self.uses[name] > count}  # elsewhere
@@ -394,14 +397,13 @@ class _Divider:
     def _apart(self, ops: list[Op], lines: Lines, axis: Axis) -> bool:
         """Whether parts read and write other elements: what is written lies in one tensor where it is read, if it is,
         or written again."""
-        views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
         accesses = [op for op in ops if op.op in ("load", "store")]
         for store in (op for op in accesses if op.op == "store"):
             tensor, rank = store.args[1], store.args[1].type.rank  # type: ignore[union-attr]
-            root = root_of(tensor, views)
+            root = root_of(tensor, self.views)
             for other in accesses:
                 at = 1 if other.op == "store" else 0
-                if other is store or root_of(other.args[at], views) != root:
+                if other is store or root_of(other.args[at], self.views) != root:
                     continue
                 tile = other.args[0] if other.op == "store" else other.results[0]
                 if other.args[at] != tensor or other.args[at + 1 : at + 1 + rank] != store.args[2 : 2 + rank]:

@@ -58,6 +58,7 @@ from pto_jit.targets.ascend.together import together
 from pto_jit.targets.ascend.unread import reads_elements, without_unread
 from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
+from pto_jit.targets.cuda.alike import share_kernels
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_assertions, without_idle
@@ -105,7 +106,7 @@ def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
     verify(split, infer, typed=known(module))
     split = _lean(split)
     dims = extents_of(split.func(split.entry).body)
-    split = _lean(together(split, lambda func: _can_be_written(func, dims)))
+    split = share_kernels(_lean(together(split, lambda func: _can_be_written(func, dims))), dims)
     entry = split.func(split.entry)
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]

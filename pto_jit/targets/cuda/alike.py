@@ -20,11 +20,11 @@ from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Block, Call, Func, Module, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import blocks, map_statements, rename, statements, variables, with_blocks
-from pto_jit.lower.fitting import Fitting
+from pto_jit.lower.fitting import NOTHING, Fitting
 from pto_jit.slotted import replace
 
 
-def share_kernels(module: Module, dims: Mapping[str, tuple[str, int]], fitting: Fitting) -> Module:
+def share_kernels(module: Module, dims: Mapping[str, tuple[str, int]], fitting: Fitting = NOTHING) -> Module:
     """The module in which calls of the same kernel call one of them.
 
     dims: the numbers of host code that are extents of its tensors; fitting: along which axes tiles fit any valid

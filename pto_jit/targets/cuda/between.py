@@ -154,8 +154,11 @@ class TilesBetween(ABC):
     def _settle_changed(self, written: Collection[str], later: Container[str], out: list[Stmt]) -> None:
         """Settle the loads that are read later from tensors that a kernel which writes others may change."""
         roots = {self._root(name) for name in written}
-        for name, op in list(self.pending.items()):
-            if roots and op.op == "load" and name in later and isinstance(op.args[0], Var):
+        for name, op in list(self.pending.items()) if roots else ():
+            if name not in later:
+                if name not in self.changing and self.paths[name] == self.path:
+                    del self.pending[name]  # made in this block: whatever might ask for it again runs later
+            elif op.op == "load" and isinstance(op.args[0], Var):
                 source = self._root(op.args[0].name)
                 # A tensor that the program makes shares memory with no other one.
                 if source in roots or (source not in self.created and not roots <= self.created):

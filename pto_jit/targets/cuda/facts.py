@@ -66,7 +66,7 @@ def gather(
     body = func.body
     counts = def_counts(body) + Counter([p.name for p in func.params])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
-    known = {name: frozenset([place]) for name, place in dims.items()}
+    known = {p.name: frozenset([dims[p.name]]) for p in func.params if p.name in dims}
     roots = {p.name: p.name for p in func.params if isinstance(p.type, TensorType)}
     for s in statements(body):
         if not isinstance(s, Op):
