@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform, overload
 
-__all__ = ["field", "frozen", "mutable", "names", "replace"]
+__all__ = ["compared", "field", "frozen", "mutable", "names", "replace"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,15 @@ def names(cls: type) -> tuple[str, ...] | None:
     """The names of the fields of a class made here, in order; None for any other class."""
     layout = getattr(cls, "_layout", None)
     return None if layout is None else tuple(layout)
+
+
+def compared(cls: type) -> tuple[str, ...]:
+    """The names of the fields by which values of a class made here are compared, in order."""
+    return _compared(cls._layout)  # type: ignore[attr-defined]
+
+
+def _compared(layout: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name, default in layout.items() if default.__class__ is not Field or default.compare)
 
 
 def replace(obj: T, /, **changes: Any) -> T:
@@ -110,8 +119,8 @@ class _Fields:
 
 def _compare(namespace: dict[str, Any], layout: dict[str, Any], hashable: bool) -> None:
     """Equality and hash of the tuple of the fields that are compared, or of the only one."""
-    compared = tuple(name for name, default in layout.items() if default.__class__ is not Field or default.compare)
-    key: Callable[[Any], Any] = attrgetter(*compared) if compared else lambda self: ()
+    found = _compared(layout)
+    key: Callable[[Any], Any] = attrgetter(*found) if found else lambda self: ()
 
     def __eq__(self: Any, other: Any) -> Any:
         if self is other:

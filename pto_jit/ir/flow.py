@@ -23,7 +23,7 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
-from pto_jit.ir.walk import combines, remembered, statements, uses
+from pto_jit.ir.walk import block_uses, combines, remembered
 from pto_jit.slotted import frozen
 
 
@@ -148,18 +148,24 @@ class Reads:
         self.last: dict[str, int] = {}  # where it is read at all for the last time
         self.left: list[int] = []  # statements whose end is not reached
         for position, stmt in enumerate(block):
+            if type(stmt) is Op and not stmt.regions:
+                for arg in stmt.args:
+                    if type(arg) is Var:
+                        self.exposed.setdefault(arg.name, []).append(position)
+                        self.last[arg.name] = position
+                for result in stmt.results:
+                    self.assigned.setdefault(result.name, []).append(position)
+                continue
             flow = _Flow()
             known = flow.block((stmt,), set())
             for name in flow.free:
                 self.exposed.setdefault(name, []).append(position)
+            for name in known or ():
+                self.assigned.setdefault(name, []).append(position)
             if known is None:
                 self.left.append(position)
-            else:
-                for name in known:
-                    self.assigned.setdefault(name, []).append(position)
-            for inner in (stmt,) if type(stmt) is Op and not stmt.regions else statements((stmt,)):
-                for var in uses(inner):
-                    self.last[var.name] = position
+            for name in block_uses((stmt,)):
+                self.last[name] = position
 
     def end(self, position: int) -> End:
         """The end of the block that begins with the statement at a position."""

@@ -42,11 +42,14 @@ class Const:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Const) or self.type != other.type:
             return NotImplemented if not isinstance(other, Const) else False
+        mine, its = self.value, other.value
+        if type(mine) is int and type(its) is int:
+            return mine == its
         # repr distinguishes 0.0 from -0.0 and makes NaN equal to itself, as program text does
-        return repr(self.value) == repr(other.value)
+        return repr(mine) == repr(its)
 
     def __hash__(self) -> int:
-        return hash((repr(self.value), self.type))
+        return hash((self.value if type(self.value) is int else repr(self.value), self.type))
 
 
 Operand = Var | Const

@@ -37,15 +37,14 @@ from collections import Counter
 from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
+from pto_jit.ir.numbering import numbered
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import (
     block_defs,
     def_counts,
-    rename,
     rewrite_func,
     statements,
     use_counts,
-    variables,
     vars_made,
 )
 from pto_jit.semantic.table import effects
@@ -54,7 +53,7 @@ from pto_jit.slotted import field, mutable, replace
 
 def outline_scopes(module: Module) -> Module:
     """Replace all `Scope`s of orchestration functions by calls."""
-    state = _Outliner(module)
+    state = _Outliner(module, taken={f.name for f in module.funcs})
     funcs = [state.outline(f) if f.kind == "orchestration" else f for f in module.funcs]
     if not state.made:
         return module
@@ -65,8 +64,10 @@ def outline_scopes(module: Module) -> Module:
 class _Outliner:
     module: Module
     made: list[Func] = field(default_factory=list)
-    canonical: dict[str, list[tuple[Func, int]]] = field(default_factory=dict)
-    """Of named functions, by name: as compared, and the place in `made`."""
+    taken: set[str] = field(default_factory=set)
+    """The names of functions."""
+    named: dict[object, int] = field(default_factory=dict)
+    """Of named functions, by name and by what is compared: the place in `made`."""
     shared: set[int] = field(default_factory=set)
     """Places in `made` of functions that are called from several places of the source."""
 
@@ -114,21 +115,19 @@ class _Outliner:
         return Call(callee, params, results, scope.loc)
 
     def _add(self, func: Func, named: bool) -> str:
-        taken = {f.name for f in (*self.module.funcs, *self.made)}
         if named:
-            canonical = _canonical(func)
-            known = self.canonical.setdefault(func.name, [])
-            for other, place in known:
-                if other == canonical:
-                    return self._share(place, func.loc)
-            known.append((canonical, len(self.made)))
+            key = func.name, numbered(func).key
+            place = self.named.get(key)
+            if place is not None:
+                return self._share(place, func.loc)
+            self.named[key] = len(self.made)
         name, count = func.name, 0
-        while name in taken:
+        while name in self.taken:
             count += 1
             name = f"{func.name}.{count}"
+        self.taken.add(name)
         self.made.append(replace(func, name=name))
         return name
-
 
     def _share(self, place: int, called: Loc) -> str:
         """Another call, at `called`, of a function that was made."""
@@ -178,12 +177,3 @@ def _made_before(scope: Scope, uses: dict[str, int], assigned: Counter[str]) -> 
 
 def _is_tile(operand: Operand) -> bool:
     return isinstance(operand.type, TileType)
-
-
-def _canonical(func: Func) -> Func:
-    """`func` with its variables numbered in order of appearance, to compare programs."""
-    order: dict[str, str] = {}
-    for var in (*func.params, *variables(func.body)):
-        order.setdefault(var.name, f"v{len(order)}")
-    params = tuple(Var(order[p.name], p.type) for p in func.params)
-    return replace(func, name="", params=params, body=rename(func.body, order))

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.flow import free_vars
+from pto_jit.ir.flow import Later, Reads, free_vars
 from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, If, Module, Op, Stmt, Var
 from pto_jit.ir.parse import parse
 from pto_jit.ir.text import to_text
@@ -224,3 +224,16 @@ def test_rewriting_a_function_keeps_the_rest_of_it() -> None:
     after = rewrite_func(func, lambda stmt: () if isinstance(stmt, For) else None)
     assert after == Func(func.name, func.kind, func.params, func.results, (func.body[0], func.body[2]))
     assert map_funcs(module, lambda func: after) == Module("module", (after,), "f")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_ends_of_a_block_are_told_what_they_read(seed: int) -> None:
+    """`Reads` walks a block once and tells of each of its ends what a walk over that end would tell."""
+    for func in random_module(seed).funcs:
+        inner = [b for s in statements(func.body) for b in blocks(s)]
+        for block in (func.body, *inner):
+            reads, names = Reads(block), block_defs(func.body) | block_uses(func.body)
+            for position in range(len(block) + 1):
+                end, rest = reads.end(position), block[position:]
+                assert {n for n in names if n in Later((end,))} == {v.name for v in free_vars(rest)}
+                assert {n for n in names if end.names(n)} == block_uses(rest)

@@ -15,13 +15,15 @@ and is one, where all that is known of its arguments is the same::
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter, is_
 
 from pto_jit.errors import NOWHERE, Loc
-from pto_jit.ir.nodes import Block, Call, Func, Module, Stmt, Var
+from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Stmt
+from pto_jit.ir.numbering import numbered
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import blocks, map_statements, rename, statements, variables, with_blocks
+from pto_jit.ir.walk import blocks, map_statements, statements, with_blocks
 from pto_jit.lower.fitting import NOTHING, Fitting
-from pto_jit.slotted import replace
+from pto_jit.slotted import compared, replace
 
 
 def share_kernels(module: Module, dims: Mapping[str, tuple[str, int]], fitting: Fitting = NOTHING) -> Module:
@@ -67,44 +69,53 @@ def _shape(func: Func) -> object:
 
 def _told(func: Func, dims: Mapping[str, tuple[str, int]], fitting: Fitting) -> object:
     """A kernel with its variables numbered in the order of their appearance, and what is known of them."""
-    order: dict[str, str] = {}
-    tiles: list[tuple[bool, ...] | None] = []
-    for var in (*func.params, *variables(func.body)):
-        if var.name not in order:
-            order[var.name] = f"v{len(order)}"
-            if isinstance(var.type, TileType):
-                tiles.append(fitting.get(var.name))
-    known = [(order.get(dims[p.name][0], dims[p.name][0]), dims[p.name][1]) if p.name in dims else None
-             for p in func.params]  # fmt: skip
-    params = tuple(Var(order[p.name], p.type) for p in func.params)
-    return replace(func, name="", params=params, body=rename(func.body, order)), tuple(known), tuple(tiles)
+    it = numbered(func)
+    places = [dims.get(p.name) for p in func.params]
+    known = [None if place is None else (it.numbers.get(place[0], place[0]), place[1]) for place in places]
+    tiles = [fitting.get(name) for name, kind in zip(it.numbers, it.types, strict=True) if isinstance(kind, TileType)]
+    return it.key, tuple(known), tuple(tiles)
 
 
 def _merged(func: Func, other: Func) -> Func | None:
     """The kernel with the places that both have in common; None where they stand in different places."""
-    pairs = [(a.loc, b.loc) for a, b in zip(statements(func.body), statements(other.body), strict=True)]
-    if any(_common(a, b) is NOWHERE for a, b in pairs if a != NOWHERE):
+    body = _placed(func.body, other.body)
+    if body is None:
         return None
     loc = _common(func.loc, other.loc)
-    return replace(func, body=_placed(func.body, other.body), loc=func.loc if loc is NOWHERE else loc)
+    loc = func.loc if loc is NOWHERE else loc
+    return func if body is func.body and loc is func.loc else replace(func, body=body, loc=loc)
 
 
-def _placed(block: Block, other: Block) -> Block:
-    """A block with the places that it has in common with another."""
+def _placed(block: Block, other: Block) -> Block | None:
+    """A block with the places that it has in common with another; None where they stand in different places."""
     out: list[Stmt] = []
     for a, b in zip(block, other, strict=True):
-        inside = tuple(_placed(mine, theirs) for mine, theirs in zip(blocks(a), blocks(b), strict=True))
-        stmt = with_blocks(a, inside) if inside else a
-        out.append(stmt if a.loc == b.loc else replace(stmt, loc=_common(a.loc, b.loc)))
-    return tuple(out)
+        loc = _common(a.loc, b.loc)
+        if loc is NOWHERE and a.loc != NOWHERE:
+            return None
+        stmt = a
+        if type(a) is not Op or a.regions:
+            inside: list[Block] = []
+            for mine, theirs in zip(blocks(a), blocks(b), strict=True):
+                placed = _placed(mine, theirs)
+                if placed is None:
+                    return None
+                inside.append(placed)
+            stmt = with_blocks(a, tuple(inside))
+        out.append(stmt if loc is stmt.loc else replace(stmt, loc=loc))
+    return block if all(map(is_, out, block)) else tuple(out)
 
 
 def _common(a: Loc, b: Loc) -> Loc:
     """A place without the callers that only one of two has; `NOWHERE` where they are different places."""
-    if a == b:
+    if a is b or a == b:
         return a
-    if replace(a, caller=None) != replace(b, caller=None):
+    if _without_caller(a) != _without_caller(b):
         return NOWHERE
-    both = a.caller is not None and b.caller is not None
-    caller = _common(a.caller, b.caller) if both else NOWHERE  # type: ignore[arg-type]
-    return replace(a, caller=None if caller is NOWHERE else caller)
+    if a.caller is None:
+        return a
+    caller = NOWHERE if b.caller is None else _common(a.caller, b.caller)
+    return a if caller is a.caller else replace(a, caller=None if caller is NOWHERE else caller)
+
+
+_without_caller = attrgetter(*(name for name in compared(Loc) if name != "caller"))
