@@ -36,6 +36,7 @@ _MATH_NAMES = frozenset(name + suffix for name in _MATH.values() for suffix in (
 _NAMES = _MATH_NAMES | frozenset("""stream memory acl take give release smaller larger floor_divide modulo snprintf
                                     Memory Result VECTOR_CORES CUBE_CORES""".split())  # fmt: skip
 _MATH_CALL = re.compile(rf"\b({'|'.join(sorted(_MATH_NAMES))})\(|\b(INFINITY|NAN)\b")
+_WORD, _RELATION = re.compile(r"([A-Za-z_]\w*)"), re.compile(r" (<=|==) ")
 
 
 @frozen
@@ -53,6 +54,7 @@ class HostWriter:
         self.entry = entry
         self.name = entry.name  # of the C function, which may need another one
         self.kernels = {k.name: k for k in kernels}
+        self.conditions = {k.name: [_WORD.split(condition) for condition, _ in k.checks] for k in kernels}
         self.names = Identifiers(RESERVED | _NAMES | {f"launch_{k.name}" for k in kernels})
         self.text = SourceText()
         self.tensors: dict[str, _Tensor] = {}
@@ -99,7 +101,7 @@ class HostWriter:
         written = str(body)
         if "snprintf(" in written:
             head.lines.insert(head.lines.index("#include <stdint.h>") + 1, "#include <stdio.h>")
-        if _MATH_CALL.search(written):
+        if any(name in written for name in (*_MATH.values(), "INFINITY", "NAN")) and _MATH_CALL.search(written):
             head.lines.insert(head.lines.index("#include <stdbool.h>"), "#include <math.h>")
         helpers = [h for n, h in HELPERS.items() if f"{n}(" in written]
         if helpers or self.allocates:
@@ -441,9 +443,9 @@ class HostWriter:
                 continue
             tensor = self.tensors[operand.name]  # type: ignore[union-attr]
             given[p.name] = (tensor.extents if kind == "extent" else tensor.strides)[int(axis[0])]
-        for condition, meaning in kernel.checks:
-            told = self._in_terms(condition, given)
-            left, relation, right = re.split(r" (<=|==) ", told)
+        for words, (condition, meaning) in zip(self.conditions[kernel.name], kernel.checks, strict=True):
+            told = "".join([given.get(word, word) for word in words])
+            left, relation, right = _RELATION.split(told)
             if left != right and not (left.isdigit() and right.isdigit() and _holds(left, relation, right)):
                 self._check(kernel, told, f"{meaning}: {condition}")
         for name, bound in kernel.limits.items():
@@ -467,9 +469,6 @@ class HostWriter:
     def _check(self, kernel: KernelForm, condition: str, meaning: str) -> None:
         with self.text.block(f"if (!({condition}))"):
             self.text.line(self.leave(f"{kernel.name}: {meaning}"))
-
-    def _in_terms(self, condition: str, given: dict[str, str]) -> str:
-        return re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), condition)
 
 
 def _holds(left: str, relation: str, right: str) -> bool:

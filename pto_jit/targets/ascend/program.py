@@ -102,11 +102,10 @@ def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
-    split = known_extents(split)
-    verify(split, infer, typed=known(module))
-    split = _lean(split)
+    split = _lean(known_extents(split))
     dims = extents_of(split.func(split.entry).body)
     split = share_kernels(_lean(together(split, lambda func: _can_be_written(func, dims))), dims)
+    verify(split, infer, typed=known(module))
     entry = split.func(split.entry)
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]

@@ -17,7 +17,8 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, For, Func, Module, Op, Return, Stmt, Var
@@ -70,15 +71,21 @@ class _Joiner:
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
         run: list[Stmt] = []  # calls, and what may stand before all of them
+        count, given = 0, set[str]()  # of the calls, and what they are given
         for stmt in block:
-            calls = [s for s in run if isinstance(s, Call)]
-            single = isinstance(stmt, Call) and self.is_for_one_core(stmt)
-            if (single and len(calls) < _MOST) or (calls and isinstance(stmt, Op) and _may_precede(stmt, calls)):
+            call = stmt if isinstance(stmt, Call) and self.is_for_one_core(stmt) else None
+            if count and isinstance(stmt, Op) and _may_precede(stmt, given):
                 run.append(stmt)
                 continue
-            out += self.joined(run)
-            run = [stmt] if single else []
-            out += [] if single else [stmt]
+            if call is None or count == _MOST:
+                out += self.joined(run)
+                run, count, given = [], 0, set()
+            if call is not None:
+                run.append(call)
+                count += 1
+                given |= {a.name for a in call.args if isinstance(a, Var)}
+            else:
+                out.append(stmt)
         return (*out, *self.joined(run))
 
     def is_for_one_core(self, call: Call) -> bool:
@@ -109,8 +116,8 @@ class _Joiner:
         """Whether a tensor that is written is given under two names: nothing would order what is done with them."""
         written = {self.root(s.args[1]) for s in statements(func.body)
                    if isinstance(s, Op) and writes(s) and isinstance(s.args[1], Var)}  # fmt: skip
-        given = [self.root(p) for p in func.params if isinstance(p.type, TensorType)]
-        return any(given.count(root) > 1 for root in written)
+        given = Counter([self.root(p) for p in func.params if isinstance(p.type, TensorType)])
+        return any(given[root] > 1 for root in written)
 
 
 def _is_plain(stmt: Stmt) -> bool:
@@ -122,10 +129,11 @@ def _is_plain(stmt: Stmt) -> bool:
     return fixed and stmt.op not in ("getelem", "setelem", "dot", "assert", "print")
 
 
-def _may_precede(op: Op, calls: list[Call]) -> bool:
-    """Whether an operation between kernels may come before them all: it gives none of their arguments a new value."""
+def _may_precede(op: Op, given: Container[str]) -> bool:
+    """Whether an operation between kernels may come before them all: it gives nothing that they are given a new value.
+    """
     pure = op.op in _PURE or (is_elementwise(op) and not any(isinstance(v.type, TileType) for v in op.results))
-    return pure and not any(r in c.args for r in op.results for c in calls)
+    return pure and not any(r.name in given for r in op.results)
 
 
 def _body_of(parts: list[Func]) -> Block | None:

@@ -49,14 +49,14 @@ class Braces:
         code = self.code
         code.line(f"{self.head} {{".lstrip())
         code.depth += 1
-        self.since, self.checked = len(code._new), code._checked
+        self.since, self.checked = len(code._new), len(code._checks)
 
     def __exit__(self, kind: object, *rest: object) -> None:
         if kind is not None:
             return
         code = self.code
         code.forget(self.since)
-        code._checked = self.checked
+        code._uncheck(self.checked)
         code.depth -= 1
         code.line(self.tail)
         code.ended = False
@@ -81,7 +81,8 @@ class CCode(Code):
         self.ended = False
         self._known: dict[tuple[str, str], str] = {}  # constants in scope: C type and expression -> name
         self._new: list[tuple[str, str]] = []  # the keys of `_known`, the last ones last
-        self._checked: frozenset[str] = frozenset()  # conditions that were checked to be false
+        self._checked: set[str] = set()  # conditions that were checked to be false here
+        self._checks: list[str] = []  # the same, the last ones last
         self.not_negative: set[str] = set()  # names of integers that are at least 0
         self._out = self.output
 
@@ -145,6 +146,11 @@ class CCode(Code):
         for key in self._new[since:]:
             del self._known[key]
         del self._new[since:]
+
+    def _uncheck(self, since: int) -> None:
+        """What was checked after the first `since` conditions is not known here."""
+        self._checked.difference_update(self._checks[since:])
+        del self._checks[since:]
 
     def variable(self, wish: str, ctype: str, first: str = "", *, here: bool = False) -> CSlot:
         """A variable, declared at the start of the function (as 0, if nothing else is said) or `here`."""
@@ -267,9 +273,10 @@ class CCode(Code):
         if condition is True:
             yield
         elif condition is False:
-            since, saved, self._out = len(self._new), (self._out, self._checked), []
+            since, checked, saved, self._out = len(self._new), len(self._checks), self._out, []
             yield
-            self._out, self._checked = saved
+            self._out = saved
+            self._uncheck(checked)
             self.forget(since)
         else:
             with self.braces(f"if ({lift(condition).text})"):
@@ -281,17 +288,18 @@ class CCode(Code):
         if isinstance(condition, bool):
             return list(then() if condition else other())
         condition = self._decided(lift(condition))
-        saved, at, checked = self._out, len(self._out), self._checked
+        saved, at, checked = self._out, len(self._out), len(self._checks)
         first, second = [], []
         self.depth += 1
         since = len(self._new)
         self._out = first
         xs = [lift(x) for x in then()]
         self.forget(since)
-        self._out, self._checked = second, checked
+        self._out = second
+        self._uncheck(checked)
         ys = [lift(y) for y in other()]
         self.forget(since)
-        self._checked = checked
+        self._uncheck(checked)
         self.depth -= 1
         self._out = saved
         assert at == len(saved)
@@ -410,7 +418,8 @@ class CCode(Code):
         failed = "true" if ok is False else self.b.not_(ok).text
         if failed in self._checked:
             return
-        self._checked |= {failed}
+        self._checked.add(failed)
+        self._checks.append(failed)
         self.line(f"if ({failed}) return pto_fail(worker, {site}, {', '.join(numbers)});")
 
     def check_status(self, status: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Op
+from pto_jit.ir.types import ScalarType
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype
 from pto_jit.targets.cpu.constants import I64, storage_type
 
@@ -22,10 +23,10 @@ def refusal(target: str, what: str, loc: Loc, instead: str) -> TargetError:
 
 def refuse(op: Op, dialect: Any) -> None:
     """Raise TargetError for an operation that has no C here.  dialect: the vectors, None for plain C."""
-    rank = max((getattr(a.type, "rank", 0) for a in (*op.args, *op.results)), default=0)
-    if rank > _MOST_AXES:
+    ranks = [o.type.rank for o in (*op.args, *op.results) if not isinstance(o.type, ScalarType)]
+    if ranks and max(ranks) > _MOST_AXES:
         target = "c" if dialect is None else dialect.name
-        raise refusal(target, f"`{op.op}` on {rank} axes", op.loc,
+        raise refusal(target, f"`{op.op}` on {max(ranks)} axes", op.loc,
                       f"reshape to at most {_MOST_AXES} axes, or target=\"cpu\"")  # fmt: skip
 
 

@@ -89,8 +89,15 @@ class FunctionWriter(Frame):
         last: dict[str, int] = {}
         mine: dict[str, int] = {}
         for k, stmt in enumerate(block):
-            inner = stmt.body if isinstance(stmt, Fuse) else (stmt,)
-            read, made = block_names(inner)
+            if type(stmt) is Op and not stmt.regions:
+                for arg in stmt.args:
+                    if type(arg) is Var:
+                        last[arg.name] = k
+                for result in stmt.results:
+                    last[result.name] = k
+                    mine.setdefault(result.name, k)
+                continue
+            read, made = block_names(stmt.body if isinstance(stmt, Fuse) else (stmt,))
             last.update(dict.fromkeys(read, k))
             last.update(dict.fromkeys(made, k))
             if isinstance(stmt, (Op, Fuse, Call)):

@@ -77,6 +77,8 @@ def region(
 def need_offset(w: FunctionWriter, axis: int, at: Index, loc: Loc) -> None:
     """A region must not begin before its tensor; it may lie anywhere behind the end, then nothing of it is inside, and
     its address is not used."""
+    if isinstance(at, int) and at >= 0:
+        return
     behind = w.code.compare(">=", at, 0)
     if behind is not True:
         w.code.check(behind, w.module.site(*failures.OFFSET.at(axis=axis), loc), at)

@@ -55,11 +55,13 @@ def bounded(body: Block, func: Func, fresh: Callable[[str], str], launch: Launch
     Statements that find the numbers are appended to `out`, kernels for that are made by `launch`.  Extents that depend
     on tiles or on what the kernel writes stay as they are.
     """
+    asked = [v for s in statements(body) if isinstance(s, Op) for v in tile_extents(s)]
+    if not asked:
+        return body
     inner = Func(func.name, "incore", tuple(free_vars(body)), (), body, func.loc)
     mutable, varying = changing(inner)
     known = ceilings(inner, mutable, varying)
-    extents = {v.name: v for s in statements(body) if isinstance(s, Op) for v in tile_extents(s)
-               if v.name in varying and v.name not in mutable and v.name not in known}  # fmt: skip
+    extents = {v.name: v for v in asked if v.name in varying and v.name not in mutable and v.name not in known}
     if not extents:
         return body
     finder = _Finder(body, mutable)

@@ -199,8 +199,15 @@ class HostWriter(CFunctionWriter):
     # -- memory of the device -------------------------------------------------------------------------------------
 
     def op(self, op: Op) -> None:
-        own = {"getelem": self._getelem, "setelem": self._setelem, "alloc": self._alloc}.get(op.op)
-        own(op) if own is not None else super().op(op)
+        match op.op:
+            case "getelem":
+                self._getelem(op)
+            case "setelem":
+                self._setelem(op)
+            case "alloc":
+                self._alloc(op)
+            case _:
+                super().op(op)
 
     def _inside(self, op: Op, tensor: Tensor, indices: Sequence[Operand]) -> str:
         """The address of an element; indices outside fail."""
