@@ -234,16 +234,18 @@ class Verifier:
 
     def op(self, op: Op) -> None:
         types, homes, scope = self.types, self.homes, self.scope
+        typed = self.typed.get(id(op)) is op
         for arg in op.args:
             kind = arg.type
-            seen = type(arg) is Var and types.get(arg.name) is kind
-            if seen and type(kind) is TileType:
-                seen = homes.get(arg.name) == scope  # pyright: ignore[reportAttributeAccessIssue]
-            if not seen:  # what was found right where it was assigned is right
+            if type(arg) is Var:
+                seen = types.get(arg.name) is kind and (type(kind) is not TileType or homes.get(arg.name) == scope)
+            else:
+                seen = typed
+            if not seen:  # what was found right where it was assigned is right, and constants that were looked at are
                 self.read(arg, op)
         if op.regions:
             self.regions(op)
-        if self.typed.get(id(op)) is not op:
+        if not typed:
             self.typing(op)
             self.typed[id(op)] = op
         for result in op.results:

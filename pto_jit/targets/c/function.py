@@ -108,6 +108,9 @@ class CFunctionWriter(FunctionWriter):
         self.divides_products = not parallel
         self.results: Callable[[Sequence[Operand]], None] | None = None
         self.callees: dict[str, Any] = {}
+        self.counted: dict[tuple[int, int], tuple[Any, Any]] = {}
+        """Of a stride (by identity, views share those of their tensors) and the bytes of an element: the stride, and
+        how many elements it is."""
         self.hazards: set[str] = set()
         self._place: tuple[str, int] = "", 0
         self.group: Fuse | None = None  # that is being written
@@ -396,9 +399,15 @@ class CFunctionWriter(FunctionWriter):
         """A number of bytes as a number of elements."""
         if isinstance(stride, int):
             return stride // dtype.bytes
-        if all(c % dtype.bytes == 0 for c in stride.poly.values()):
-            return CValue(I64, poly={m: c // dtype.bytes for m, c in stride.poly.items()})
-        return CValue(I64, f"{stride.at(14)} / {dtype.bytes}", 14)
+        key = id(stride), dtype.bytes
+        known = self.counted.get(key)
+        if known is None:
+            if all(c % dtype.bytes == 0 for c in stride.poly.values()):
+                count = CValue(I64, poly={m: c // dtype.bytes for m, c in stride.poly.items()})
+            else:
+                count = CValue(I64, f"{stride.at(14)} / {dtype.bytes}", 14)
+            known = self.counted[key] = stride, count
+        return known[1]
 
     def _return(self, stmt: Return) -> None:
         assert self.results is not None
