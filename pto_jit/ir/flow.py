@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from functools import cached_property
 
 from pto_jit.ir.nodes import (
     Block,
@@ -43,110 +45,161 @@ def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
     if told is not None and told.free is not None:
         return told.free
     flow = _Flow()
-    flow.block(block, set())
+    flow.block(block)
     if told is not None:
         told.free = flow.free
     return flow.free
 
 
 class _Flow:
-    """Follows what is assigned on every path."""
+    """Follows what is assigned on every path.
+
+    known: what is, at the statement that is looked at; added: the same names, the last ones last, so that what a branch
+    or the body of a loop has added is taken back without a copy of what was known before it.
+    """
 
     def __init__(self) -> None:
         self.free: dict[str, tuple[Var, Stmt]] = {}
-        self.breaks: list[list[set[str]]] = []  # for each loop around here, what is assigned where it is left
+        self.known: set[str] = set()
+        self.added: list[str] = []
+        # for each loop around here: how much was known before it, and what more is where it is left
+        self.breaks: list[tuple[int, list[set[str]]]] = []
 
-    def read(self, operands: tuple[Operand, ...], known: set[str], stmt: Stmt) -> None:
+    def read(self, operands: tuple[Operand, ...], stmt: Stmt) -> None:
         for operand in operands:
-            if type(operand) is Var and operand.name not in known:
+            if type(operand) is Var and operand.name not in self.known:
                 self.free.setdefault(operand.name, (operand, stmt))
 
-    def block(self, block: Block, known: set[str]) -> set[str] | None:
-        """What is assigned at the end of a block (`known` is updated for it), None when the end is not reached."""
+    def assign(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.known:
+                self.known.add(name)
+                self.added.append(name)
+
+    def taken_back(self, since: int) -> set[str]:
+        """What was added after the first `since` names, which is not known any more."""
+        new = set(self.added[since:])
+        del self.added[since:]
+        self.known -= new
+        return new
+
+    def block(self, block: Block) -> bool:
+        """Follow a block; whether its end is reached.  What is known then, or where it is left, is known after it."""
+        known, added = self.known, self.added
         for stmt in block:
             if type(stmt) is Op:
                 for arg in stmt.args:
                     if type(arg) is Var and arg.name not in known:
                         self.free.setdefault(arg.name, (arg, stmt))
                 for region in stmt.regions:
-                    self.region(region, known, stmt)
+                    self.region(region, stmt)
                 for result in stmt.results:
-                    known.add(result.name)
+                    if result.name not in known:
+                        known.add(result.name)
+                        added.append(result.name)
                 continue
             match stmt:
                 case Call():
-                    self.read(stmt.args, known, stmt)
-                    known.update([result.name for result in stmt.results])
+                    self.read(stmt.args, stmt)
+                    self.assign([result.name for result in stmt.results])
                 case For():
-                    self.read((stmt.start, stmt.stop, stmt.step), known, stmt)
+                    self.read((stmt.start, stmt.stop, stmt.step), stmt)
                     if stmt.chunk is not None:
-                        self.read((stmt.chunk,), known, stmt)
+                        self.read((stmt.chunk,), stmt)
                     if stmt.grain is not None:
-                        self.read((stmt.grain,), known, stmt)
+                        self.read((stmt.grain,), stmt)
                     for reduction in stmt.reductions:
-                        self.read(reduction.init, known, stmt)
+                        self.read(reduction.init, stmt)
                     for region in combines(stmt):
-                        self.region(region, known, stmt)
-                    self.breaks.append([])
-                    self.block(stmt.body, known | {stmt.var.name})
+                        self.region(region, stmt)
+                    before = len(added)
+                    self.breaks.append((before, []))
+                    self.assign((stmt.var.name,))
+                    self.block(stmt.body)
+                    self.taken_back(before)
                     self.breaks.pop()
                 case While():
-                    after = self.loop(stmt, known)
-                    if after is None:
-                        return None
-                    known = after
+                    if not self.loop(stmt):
+                        return False
                 case If():
-                    self.read((stmt.cond,), known, stmt)
-                    then, orelse = self.block(stmt.then, set(known)), self.block(stmt.orelse, set(known))
-                    if then is None and orelse is None:
-                        return None
-                    known = then & orelse if then is not None and orelse is not None else then or orelse or set()
+                    self.read((stmt.cond,), stmt)
+                    before = len(added)
+                    ends = self.block(stmt.then)
+                    then = self.taken_back(before)
+                    if not self.block(stmt.orelse):
+                        if not ends:
+                            return False
+                        self.taken_back(before)
+                        self.assign(then)
+                    elif ends:
+                        self.assign(self.taken_back(before) & then)
                 case Scope() | Fuse():
-                    after = self.block(stmt.body, known)
-                    if after is None:
-                        return None
-                    known = after
+                    if not self.block(stmt.body):
+                        return False
                 case Return():
-                    self.read(stmt.values, known, stmt)
-                    return None
+                    self.read(stmt.values, stmt)
+                    return False
                 case Break():
                     if self.breaks:
-                        self.breaks[-1].append(set(known))
-                    return None
+                        before, left = self.breaks[-1]
+                        left.append(set(added[before:]))
+                    return False
                 case Continue():
-                    return None
-        return known
+                    return False
+        return True
 
-    def region(self, region: Region, known: set[str], stmt: Stmt) -> None:
-        inner = known | {param.name for param in region.params}
-        after = self.block(region.body, inner)
-        self.read(region.results, inner if after is None else after, stmt)
+    def region(self, region: Region, stmt: Stmt) -> None:
+        before = len(self.added)
+        self.assign([param.name for param in region.params])
+        self.block(region.body)
+        self.read(region.results, stmt)
+        self.taken_back(before)
 
-    def loop(self, stmt: While, known: set[str]) -> set[str] | None:
-        """A while loop is left where its condition is false, after `before`, or at a break."""
-        self.breaks.append([])
-        tested = self.block(stmt.before, known)
+    def loop(self, stmt: While) -> bool:
+        """Follow a while loop; whether it is left: where its condition is false, after `before`, or at a break."""
+        before = len(self.added)
+        self.breaks.append((before, []))
         exits: list[set[str]] = []
-        if tested is not None:
-            self.read((stmt.cond,), tested, stmt)
-            self.block(stmt.body, set(tested))
+        if self.block(stmt.before):
+            self.read((stmt.cond,), stmt)
             if not (isinstance(stmt.cond, Const) and stmt.cond.value):
-                exits.append(tested)
-        exits += self.breaks.pop()
-        return set.intersection(*exits) if exits else None
+                exits.append(set(self.added[before:]))
+            self.block(stmt.body)
+        self.taken_back(before)
+        exits += self.breaks.pop()[1]
+        if exits:
+            self.assign(set.intersection(*exits))
+        return bool(exits)
 
 
 class Reads:
     """What the statements of a block read, asked about its ends: from each statement on to the last one.
 
-    The block is walked once; of all its ends together that is what asking each of them would take for one.
+    The block is walked once, when the first is asked about: that takes what asking one of them would.
     """
 
     def __init__(self, block: Block) -> None:
-        self.exposed: dict[str, list[int]] = {}  # where a variable may be read from before the statement, ascending
-        self.assigned: dict[str, list[int]] = {}  # where it is assigned on every path
-        self.last: dict[str, int] = {}  # where it is read at all for the last time
-        self.left: list[int] = []  # statements whose end is not reached
+        self.block = block
+
+    @cached_property
+    def found(self) -> _Reads:
+        """What a walk over the block finds."""
+        return _Reads(self.block)
+
+    def end(self, position: int) -> End:
+        """The end of the block that begins with the statement at a position."""
+        return End(self, position)
+
+
+class _Reads:
+    """By name where a variable may be read from before the statement, and where it is assigned on every path, both
+    ascending; where it is read at all for the last time; and the statements whose end is not reached."""
+
+    def __init__(self, block: Block) -> None:
+        self.exposed: dict[str, list[int]] = {}
+        self.assigned: dict[str, list[int]] = {}
+        self.last: dict[str, int] = {}
+        self.left: list[int] = []
         for position, stmt in enumerate(block):
             if type(stmt) is Op and not stmt.regions:
                 for arg in stmt.args:
@@ -157,19 +210,15 @@ class Reads:
                     self.assigned.setdefault(result.name, []).append(position)
                 continue
             flow = _Flow()
-            known = flow.block((stmt,), set())
+            ends = flow.block((stmt,))
             for name in flow.free:
                 self.exposed.setdefault(name, []).append(position)
-            for name in known or ():
+            for name in flow.known:
                 self.assigned.setdefault(name, []).append(position)
-            if known is None:
+            if not ends:
                 self.left.append(position)
             for name in block_uses((stmt,)):
                 self.last[name] = position
-
-    def end(self, position: int) -> End:
-        """The end of the block that begins with the statement at a position."""
-        return End(self, position)
 
 
 @frozen(eq=False)
@@ -181,16 +230,17 @@ class End:
 
     def begins_with(self, name: str) -> bool:
         """Whether a variable is free in these statements: its value from before them may be read."""
-        first = _from(self.reads.exposed.get(name), self.position)
+        reads = self.reads.found
+        first = _from(reads.exposed.get(name), self.position)
         if first is None:
             return False
-        assigned = _from(self.reads.assigned.get(name), self.position)
-        left = _from(self.reads.left, self.position)
+        assigned = _from(reads.assigned.get(name), self.position)
+        left = _from(reads.left, self.position)
         return (assigned is None or first <= assigned) and (left is None or first <= left)
 
     def names(self, name: str) -> bool:
         """Whether a variable is read anywhere in these statements."""
-        return self.reads.last.get(name, -1) >= self.position
+        return self.reads.found.last.get(name, -1) >= self.position
 
 
 def _from(positions: list[int] | None, position: int) -> int | None:

@@ -216,7 +216,15 @@ class Module:
     entry: str
 
     def func(self, name: str) -> Func:
-        for func in self.funcs:
-            if func.name == name:
-                return func
-        raise KeyError(name)
+        global _asked
+        if self.funcs and self.funcs[0].name == name:  # the entry, mostly
+            return self.funcs[0]
+        module, funcs = _asked
+        if module is not self:
+            funcs = {func.name: func for func in reversed(self.funcs)}
+            _asked = self, funcs
+        return funcs[name]
+
+
+_asked: tuple[Module | None, dict[str, Func]] = None, {}
+"""The module that was asked last, and its functions by name."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, LoopKind, Op, Operand, Stmt, Var
@@ -37,11 +39,24 @@ def chunks_inside(loop: For, chunks: frozenset[str]) -> frozenset[str]:
     return chunks | name if loop.kind == "chunk" else chunks - name
 
 
+class Taken(set[str]):
+    """Names that somebody has, and keeps; of those that were wished for again and again the last number is known."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        super().__init__(names)
+        self.tried: dict[tuple[str, str], int] = {}
+
+
 def unused(wish: str, taken: set[str], separator: str = "") -> str:
     """A name nobody has so far, numbered from 2 on; it is `taken` from now on."""
-    name, count = wish, 2
-    while name in taken:
-        name, count = f"{wish}{separator}{count}", count + 1
+    name = wish
+    if name in taken:
+        tried = taken.tried if isinstance(taken, Taken) else {}
+        count = tried.get((wish, separator), 1)
+        while name in taken:
+            count += 1
+            name = f"{wish}{separator}{count}"
+        tried[wish, separator] = count
     taken.add(name)
     return name
 

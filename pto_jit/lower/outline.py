@@ -66,6 +66,8 @@ class _Outliner:
     made: list[Func] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     """The names of functions."""
+    tried: dict[str, int] = field(default_factory=dict)
+    """The number that was tried last for a name."""
     named: dict[object, int] = field(default_factory=dict)
     """Of named functions, by name and by what is compared: the place in `made`."""
     shared: set[int] = field(default_factory=set)
@@ -121,10 +123,11 @@ class _Outliner:
             if place is not None:
                 return self._share(place, func.loc)
             self.named[key] = len(self.made)
-        name, count = func.name, 0
+        name, count = func.name, self.tried.get(func.name, 0)
         while name in self.taken:
             count += 1
             name = f"{func.name}.{count}"
+        self.tried[func.name] = count
         self.taken.add(name)
         self.made.append(replace(func, name=name))
         return name

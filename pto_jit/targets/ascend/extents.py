@@ -42,7 +42,7 @@ from pto_jit.ir.walk import (
     uses,
 )
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
-from pto_jit.lower.names import unused
+from pto_jit.lower.names import Taken, unused
 from pto_jit.slotted import replace
 
 _INDEX = ScalarType(i64)
@@ -106,7 +106,7 @@ class _Pass:
             set(_names(s)) & tables for s in everywhere if s not in self.calls
         ):
             raise _Unknown
-        self.taken = {v.name for s in statements(entry.body) for v in defs(s)} | {p.name for p in entry.params}
+        self.taken = Taken({v.name for s in statements(entry.body) for v in defs(s)} | {p.name for p in entry.params})
         self.told: dict[tuple[str, int], Number] = {}  # of a table's columns: what is in them
         self.kept: dict[str, tuple[Number, ...]] = {}  # of tensors with one tile in them: how much of it is valid
         self.given: dict[Number, Var] = {}  # the host's names of numbers

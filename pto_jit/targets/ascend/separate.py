@@ -35,7 +35,7 @@ from pto_jit.ir.nodes import Block, Call, Const, For, Func, Module, Op, Operand,
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, defs, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
-from pto_jit.lower.names import unused
+from pto_jit.lower.names import Taken, unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.cuda.loops import chain_of, touches_tiles
@@ -58,7 +58,7 @@ def separate(module: Module) -> Module:
     parts = {f.name: found for f in module.funcs if f is not entry and (found := _divided(f)) is not None}
     if not parts:
         return module
-    taken = {v.name for s in statements(entry.body) for v in defs(s)} | {p.name for p in entry.params}
+    taken = Taken({v.name for s in statements(entry.body) for v in defs(s)} | {p.name for p in entry.params})
 
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, Call) or stmt.callee not in parts:

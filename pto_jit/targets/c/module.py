@@ -31,10 +31,13 @@ class CModule(ModuleWriter):
         self.products: dict[str, Any] = {}
         self.sorts: set[Any] = set()
         self._shared: dict[int, Any] = {}
+        self._taken: tuple[int, frozenset[str]] = -1, frozenset()
 
     def taken(self) -> frozenset[str]:
         """Names that variables must not have."""
-        return frozenset(_TAKEN | set(self.function_names.values()))
+        if self._taken[0] != len(self.function_names):
+            self._taken = len(self.function_names), RESERVED | _TAKEN | set(self.function_names.values())
+        return self._taken[1]
 
     def dialect_headers(self) -> list[str]:
         """What the vector instructions of the target need."""

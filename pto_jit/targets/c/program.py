@@ -20,7 +20,7 @@ from pto_jit.targets.cpu.constants import I64, register_type
 from pto_jit.targets.cpu.loading import PrintSite, TaskSite
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.writing import called_in_parallel, result_kind, written_tensors
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers, entry_name, stem_of
+from pto_jit.targets.source.identifiers import Identifiers, entry_name, stem_of
 from pto_jit.targets.source.text import wrapped
 
 INCLUDE = Path(__file__).parent / "include"
@@ -141,10 +141,14 @@ def write_source(
         f.name: _write_function(out, f, callees, f.name in parallel, tasks if f is entry else None) for f in order
     }
     called = {name for owner, names in out.called.items() if owner != entry.name for name in names}
+    reached = out.reached(entry.name)
+    divided: dict[str, list[str]] = {}
+    for owner, text in out.functions:
+        divided.setdefault(owner, []).append(text)
     functions = tuple(
-        CFunction(out.function_names[func.name], func.kind != "orchestration" and func is not entry,
-                  func.name in called, *_parts(out, func, written[func.name]))
-        for func in order if func.name in out.reached(entry.name)
+        CFunction(out.function_names[f.name], f.kind != "orchestration" and f is not entry, f.name in called,
+                  written[f.name][0], "\n\n".join(divided.get(f.name, ())), written[f.name][1])
+        for f in order if f.name in reached
     )  # fmt: skip
     launcher = f"{entry_name(module.name)}{suffix}"
     plans = tuple(result_kind(t) for t in entry.results)
@@ -155,12 +159,6 @@ def write_source(
                    _launcher(launcher, functions[-1].name, entry), entry.params, entry.results, sites,
                    tuple(out.print_sites), plan, written_tensors(module), tuple(out.task_sites),
                    frozenset(out.calls), dialect)  # fmt: skip
-
-
-def _parts(out: CModule, func: Func, written: tuple[str, str]) -> tuple[str, str, str]:
-    """Prototype, the functions that it was divided into, and body."""
-    prototype, body = written
-    return prototype, "\n\n".join(text for owner, text in out.functions if owner == func.name), body
 
 
 def translation_unit(sources: Sequence[CSource]) -> str:
@@ -248,7 +246,7 @@ def _parameters(w: CFunctionWriter, func: Func) -> list[str]:
 def _writer(
     out: CModule, func: Func, callees: dict[str, Func], parallel: bool, tasks: frozenset[str] | None
 ) -> CFunctionWriter:
-    name, names = out.function_names[func.name], Identifiers(RESERVED | out.taken())
+    name, names = out.function_names[func.name], Identifiers(out.taken())
     if tasks is not None:
         from pto_jit.targets.c.tasks import CTaskWriter  # few kernels are task graphs
 

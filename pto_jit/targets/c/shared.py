@@ -25,7 +25,7 @@ from pto_jit.targets.cpu.nest import Inputs, Strided
 from pto_jit.targets.loops.alike import Alike, Shape, float_key, repeated_groups
 from pto_jit.targets.loops.form import Arg, Nest, RowBuffer, Stored
 from pto_jit.targets.loops.plan import plan
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.identifiers import Identifiers
 from pto_jit.targets.source.text import place_of, wrapped
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SharedGroups:
         if function is None:
             assert fused is not None
             if not self.taken:
-                self.taken = RESERVED | w.module.taken()
+                self.taken = w.module.taken()
             function = self.functions[call.key] = _write_function(w, fused, nest, _Taken(call, self.taken))
         name, taken = function
         w.code.line(f"{name}({', '.join(compress(call.arguments, taken))});")

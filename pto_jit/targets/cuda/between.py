@@ -13,7 +13,7 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, Func, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, statements
-from pto_jit.lower.names import source_name, unused
+from pto_jit.lower.names import Taken, source_name, unused
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import with_makers
@@ -43,7 +43,7 @@ class TilesBetween(ABC):
 
     def __init__(self, func: Func) -> None:
         self.func = func
-        self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.taken = Taken(block_defs(func.body) | {p.name for p in func.params})
         self.dims = {s.results[0].name: (s.args[0].name, int(s.attr("axis"))) for s in statements(func.body)  # type: ignore
                      if isinstance(s, Op) and s.op == "dim" and isinstance(s.args[0], Var)}  # fmt: skip
         self.takes = any(isinstance(s, Op) and s.op == "take" for s in statements(func.body))

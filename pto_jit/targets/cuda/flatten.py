@@ -60,8 +60,9 @@ def without_idle(body: Block) -> Block:
 
 class _Inliner:
     def __init__(self, module: Module, taken: set[str]) -> None:
-        self.module = module
         self.taken = taken
+        self.funcs = {f.name: f for f in module.funcs}
+        self.tried: dict[tuple[str, str], int] = {}  # of a name and a function: the number that was tried last
         self.depth = 0
 
     def block(self, block: Block) -> Block:
@@ -77,7 +78,7 @@ class _Inliner:
         return None
 
     def _call(self, call: Call) -> Block:
-        callee = self.module.func(call.callee)
+        callee = self.funcs[call.callee]
         self.depth += 1
         if self.depth > 200:
             raise TargetError(f"{call.callee}: calls nest too deeply", call.loc, code="PTO-X110",
@@ -102,9 +103,12 @@ class _Inliner:
         names: dict[str, str] = {}
         for name in sorted(assigned):
             if name in self.taken:
-                new, count = f"{name}.{callee.name}", 2
-                while new in self.taken or new in assigned:
-                    new, count = f"{name}.{callee.name}{count}", count + 1
+                count = self.tried.get((name, callee.name), 0)
+                new = name
+                while new in self.taken or new in assigned:  # all of which are taken from now on
+                    count += 1
+                    new = f"{name}.{callee.name}{count if count > 1 else ''}"
+                self.tried[name, callee.name] = count
                 names[name] = new
             self.taken.add(names.get(name, name))
         mapping = {p.name: a for p, a in zip(callee.params, call.args, strict=True)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from pto_jit.dtypes import i64
@@ -129,14 +130,19 @@ class FunctionWriter:
 
     # -- blocks and control flow ----------------------------------------------------------------------------------
 
-    following: Block = ()
-    """The statements of the block after the one that is being written."""
+    _reached: tuple[Block, int] = (), 0
+    """The block that is being written, and how many of its statements are."""
+
+    def following(self) -> Iterator[Stmt]:
+        """The statements of the block after the one that is being written."""
+        block, written = self._reached
+        return islice(block, written, None)
 
     def block(self, block: Block) -> None:
         for var in self.hoisted.get(id(block), ()):
             self.declare(var)
         for k, stmt in enumerate(block):
-            self.following = block[k + 1 :]
+            self._reached = block, k + 1
             self.statement(stmt)
 
     def declare(self, var: Var) -> None:

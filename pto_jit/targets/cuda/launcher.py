@@ -32,7 +32,7 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, covering, covers, fit
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
+from pto_jit.targets.source.identifiers import Identifiers, stem_of
 from pto_jit.targets.source.text import file_name, text_of
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
@@ -279,7 +279,7 @@ def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str
     entry = module.func(module.entry)
     out = CModule(module, debug=False, fast=False, dialect=None)
     name = out.function_names[entry.name] = out.names.fresh(stem_of(entry.name))
-    writer = HostWriter(out, entry, name, Identifiers(RESERVED | out.taken()), versions)
+    writer = HostWriter(out, entry, name, Identifiers(out.taken()), versions)
     prototype, body = write_with(writer, entry)
     divided = "\n\n".join(text for _, text in out.functions)
     head = wrapped(f"{prototype} {{", prototype.index("(") + 1)

@@ -131,6 +131,7 @@ class _Outliner(TilesBetween):
         self.shared = shared
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
+        self.tried: dict[str, int] = {}  # of a wish: the number that was tried last
         self.places = 0
 
     def block(self, block: Block, *, incore: bool, name: str, after: Later) -> list[Stmt]:
@@ -327,9 +328,11 @@ class _Outliner(TilesBetween):
 
     def _name(self, wish: str) -> str:
         wish = identifier(wish)
-        name, count = wish, 1
+        name, count = wish, self.tried.get(wish, 0)
         while name in self.names or (name == wish and is_taken(wish)):
-            name, count = f"{wish}_{count}", count + 1
+            count += 1
+            name = f"{wish}_{count}"
+        self.tried[wish] = count
         self.names.add(name)
         return name
 

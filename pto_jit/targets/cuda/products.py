@@ -226,7 +226,7 @@ class ProductWriter(VectorWriter):
 
     def _next_product_is(self, product: Op) -> bool:
         """Whether, from the current statement on, `product` comes before any other product of the block."""
-        for s in self.following:
+        for s in self.following():
             if s is product:
                 return True
             if any(isinstance(inner, Op) and inner.op == "dot" for inner in statements((s,))):

@@ -31,11 +31,12 @@ from collections.abc import Iterable, Sequence
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
+from pto_jit.ir.flow import Later, Reads
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, block_uses, statements, uses
+from pto_jit.ir.walk import block_defs, statements, uses
 from pto_jit.lower.axes import is_elementwise, unit_reshape
-from pto_jit.lower.names import BOOL, unused
+from pto_jit.lower.names import BOOL, Taken, unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.forms import TILE, Form, forms_of
 from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles, written_tensor
@@ -51,7 +52,7 @@ def tile_products(func: Func, depth: int | None = None) -> Func:
     depth: the slice of the contraction that is taken at a time, if not what suits cuda; then what are tiles stays.
     """
     tiler = _Tiler(func, depth)
-    return replace(func, body=tiler.block(func.body, ()))
+    return replace(func, body=tiler.block(func.body, Later()))
 
 
 class _Tiler:
@@ -61,7 +62,7 @@ class _Tiler:
         self.aside: set[str] = set()  # tiles that are computed for each of its tiles, and of loads alone
         self.slice = TILE  # of its contraction
         self.columns: dict[str, Op] = {}  # loads of vectors, by the names of the columns that they are reshaped to
-        self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.taken = Taken(block_defs(func.body) | {p.name for p in func.params})
         self.views = views_of(func.body)
         self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
                      if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
@@ -72,23 +73,27 @@ class _Tiler:
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
-    def block(self, block: Block, after: tuple[Block, ...]) -> Block:
-        """`after`: the blocks that run later."""
+    def block(self, block: Block, after: Later) -> Block:
+        """`after`: what runs later than all of it."""
         out: list[Stmt] = []
         loads: dict[str, Op] = {}
-        rest = list(block)
-        while rest:
-            stmt = rest.pop(0)
+        reads = Reads(block)
+        at = 0
+        while at < len(block):
+            stmt = block[at]
+            at += 1
             if isinstance(stmt, For) and stmt.kind in PARALLEL:
                 out.append(stmt if self.depth else replace(stmt, body=self.slices.block(stmt.body)))
-            elif isinstance(stmt, (For, Scope)):
-                later = (*after, tuple(rest), *((stmt.body,) if isinstance(stmt, For) else ()))
+            elif isinstance(stmt, For):
+                later = after.and_(reads.end(at), Reads(stmt.body).end(0))
                 out.append(replace(stmt, body=self.block(stmt.body, later)))
+            elif isinstance(stmt, Scope):
+                out.append(replace(stmt, body=self.block(stmt.body, after.and_(reads.end(at)))))
             elif isinstance(stmt, While):
-                later = (*after, tuple(rest), stmt.before, stmt.body)
+                later = after.and_(reads.end(at), Reads(stmt.before).end(0), Reads(stmt.body).end(0))
                 out.append(replace(stmt, body=self.block(stmt.body, later)))
             elif isinstance(stmt, If):
-                later = (*after, tuple(rest))
+                later = after.and_(reads.end(at))
                 out.append(replace(stmt, then=self.block(stmt.then, later), orelse=self.block(stmt.orelse, later)))
             elif isinstance(stmt, Op) and stmt.op == "load" and not stmt.attr("pad"):
                 loads[stmt.results[0].name] = stmt
@@ -97,7 +102,8 @@ class _Tiler:
                 self.columns[stmt.results[0].name] = loads[stmt.args[0].name]  # type: ignore[union-attr]
                 out.append(stmt)
             elif isinstance(stmt, Op) and self._is_whole(stmt, loads):
-                rest = self._product(stmt, rest, after, loads, out)
+                tail, at = self._epilogue(stmt.results[0], block, at, loads, out)
+                self._product(stmt, tail, after.and_(reads.end(at)), loads, out)
             else:
                 out.append(stmt)
         return tuple(out)
@@ -121,16 +127,13 @@ class _Tiler:
 
     # -- products of whole tensors --------------------------------------------------------------------------------
 
-    def _product(
-        self, dot: Op, rest: list[Stmt], after: tuple[Block, ...], loads: dict[str, Op], out: list[Stmt]
-    ) -> list[Stmt]:
-        """Append the nest for a product to `out`; the statements that are left."""
+    def _product(self, dot: Op, tail: list[Op], after: Later, loads: dict[str, Op], out: list[Stmt]) -> None:
+        """Append the nest for a product, and what follows on its tiles, to `out`."""
         name = dot.args[1].name  # type: ignore[union-attr]
         left, right = loads[dot.args[0].name], loads.get(name) or self.columns[name]  # type: ignore[union-attr]
         rows, depth = left.args[3:5]
         columns = right.args[4] if name in loads else Const(1, _INDEX)
         result = dot.results[0]
-        tail, rest = self._epilogue(result, rest, loads, out)
         kind = result.type
         assert isinstance(kind, TileType)
         self.aside = {s.results[0].name for s in tail if any(s is o for o in out)}
@@ -141,8 +144,7 @@ class _Tiler:
             else:
                 wanted |= {v.name for v in uses(tail[k])}
         made = [result, *(s.results[0] for s in tail if s.results and s.results[0].name not in self.aside)]
-        later = {n for block in (tuple(rest), *after) for n in block_uses(block)}
-        kept = [v for v in made if v.name in later]
+        kept = [v for v in made if after.names(v.name)]
         memories: list[tuple[Var, Var]] = []
         for var in kept:
             assert isinstance(var.type, TileType)
@@ -170,7 +172,6 @@ class _Tiler:
             load = Op("load", (var,), (memory, *(_ZERO for _ in extents), *extents), (), (), dot.loc)
             loads[var.name] = load
             out.append(load)
-        return rest
 
     def _forms(self, left: Op, right: Op, result: Var, tail: Sequence[Op]) -> tuple[Form, ...]:
         """The tiles that a product may be computed in."""
@@ -209,9 +210,10 @@ class _Tiler:
         return name
 
     def _epilogue(
-        self, result: Var, rest: list[Stmt], loads: dict[str, Op], out: list[Stmt]
-    ) -> tuple[list[Op], list[Stmt]]:
-        """The statements after a product that can run on its tiles; host arithmetic moves before the nest."""
+        self, result: Var, block: Block, at: int, loads: dict[str, Op], out: list[Stmt]
+    ) -> tuple[list[Op], int]:
+        """The statements from `at` on that can run on the tiles of a product, and where they end; host arithmetic moves
+        before the nest."""
         members = {result.name}
         aside: set[str] = set()  # what is computed of loads alone, as in `product + bias.to(pl.f32)`
         tail: list[Op] = []
@@ -219,12 +221,13 @@ class _Tiler:
         generated: set[str] = set()
         views: set[str] = set()
         vectors: set[str] = set()  # members that are a vector for the program, a column in the nest
-        for k, s in enumerate(rest):
+        for k in range(at, len(block)):
+            s = block[k]
             if not isinstance(s, Op):
-                return tail, rest[k:]
+                return tail, k
             if not touches_tiles(s):
                 if s.op in ("getelem", "setelem", "alloc") or {v.name for v in uses(s)} & members:
-                    return tail, rest[k:]
+                    return tail, k
                 out.append(s)
                 continue
             operands = [a.name for a in s.args if isinstance(a, Var) and isinstance(a.type, TileType)]
@@ -252,14 +255,14 @@ class _Tiler:
                 out.append(s)
             elif (
                 is_elementwise(s)
-                and set(operands) & members
-                and set(operands) <= members | set(loads) | generated | views | aside
+                and not members.isdisjoint(operands)
+                and all(any(o in some for some in (members, loads, generated, views, aside)) for o in operands)
             ):
                 flat = bool(set(operands) & vectors)
                 if s.results[0].name in members or not _covers(result, s.results[0], flat=flat) or (
                     flat and not aside.isdisjoint(operands)  # which are rows
                 ):
-                    return tail, rest[k:]
+                    return tail, k
                 members.add(s.results[0].name)
                 vectors |= {s.results[0].name} if flat else set()
                 tail.append(s)
@@ -267,8 +270,8 @@ class _Tiler:
                 stored = True
                 tail.append(s)
             else:
-                return tail, rest[k:]
-        return tail, []
+                return tail, k
+        return tail, len(block)
 
     def _stands_aside(
         self, op: Op, operands: set[str], aside: set[str], loads: dict[str, Op], stored: bool
