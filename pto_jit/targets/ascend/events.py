@@ -14,6 +14,7 @@ At the end of an iteration bits move: this turn's become the other's, and those 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -239,14 +240,16 @@ class Events:
 
     def _conflicts(self) -> None:
         """What each piece of work conflicts with."""
+        meeting: dict[tuple[str, bool], _Meeting] = {}
         for event, regions, tensors in self._touched:
             out = 0
             for region, write in regions:
                 out |= region.meets[write]
             for name, write in tensors:
-                for other in self._tensors[name]:
-                    if other.bit is not None and (write or other.write):
-                        out |= _in_memory(other, event)
+                met = meeting.get((name, write))
+                if met is None:
+                    met = meeting[name, write] = _Meeting(o for o in self._tensors[name] if write or o.write)
+                out |= met.of(event)
             if PIPES[event.pipe] in IN_ORDER:
                 out &= ~self.of_pipe[event.pipe]
             elif event.rest is not None:  # all else comes after the function's own barriers
@@ -257,12 +260,23 @@ class Events:
             event.conflicts = out
 
 
-def _in_memory(other: _OfTensor, event: Event) -> int:
-    """The bits of other work that touched a tensor where an event meets it: of the same iterations of all independent
-    loops around both."""
-    assert other.bit is not None
-    bits = 1 << other.bit
-    for age, loop in enumerate(reversed(other.loops), 1):
-        if all(own is not loop for own in event.loops):
-            bits |= 1 << other.bit + age
-    return bits
+class _Meeting:
+    """The bits of work that touched a tensor: those of the iteration that an event is in, and for each independent loop
+    around the work those of earlier iterations, of which an event in the same loop meets none."""
+
+    def __init__(self, touched: Iterable[_OfTensor]) -> None:
+        self.all = 0
+        self.earlier: dict[Loop, int] = {}
+        for work in touched:
+            if work.bit is None:
+                continue
+            self.all |= (2 << len(work.loops)) - 1 << work.bit
+            for age, loop in enumerate(reversed(work.loops), 1):
+                self.earlier[loop] = self.earlier.get(loop, 0) | 1 << work.bit + age
+
+    def of(self, event: Event) -> int:
+        """The bits where an event meets them."""
+        none = 0
+        for loop in event.loops:
+            none |= self.earlier.get(loop, 0)
+        return self.all & ~none

@@ -119,13 +119,14 @@ def _assign(lives: dict[Buffer, _Life], pairs: dict[Buffer, _Pair]) -> dict[Spac
 class _Order:
     """The accesses of a kernel in the order of the text.
 
-    touched: buffers with their first and last accesses; places: of nodes, by their ids; loops: with their first and
-    last places; outer: those with others inside; beside: of loops inside others, by their ids, the id of the block they
-    are in.
+    touched: buffers with their first and last accesses; places: of nodes, by their ids; around: the loops around each
+    place, from place 1 on; loops: with their first and last places; outer: those with others inside; beside: of loops
+    inside others, by their ids, the id of the block they are in.
     """
 
     touched: dict[Buffer, _Life] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
+    around: list[list[Loop]] = field(default_factory=lambda: [[]])
     loops: dict[Loop, tuple[int, int]] = field(default_factory=dict)
     outer: set[Loop] = field(default_factory=set)
     beside: dict[int, int] = field(default_factory=dict)
@@ -144,17 +145,9 @@ class _Order:
     def lives(self, *, apart: bool = False) -> dict[Buffer, _Life]:
         """How long buffers live; apart: in a loop with a part ahead, through all of it, so that the parts do not wait
         for memory."""
-        outside: dict[int, list[tuple[int, int]]] = {}  # by the lists of loops, which are those of blocks
-        out: dict[Buffer, _Life] = {}
-        for buffer, touched in self.touched.items():
-            others = outside.get(id(touched.loops))
-            if others is None:
-                others = [span for loop, span in self.loops.items() if all(own is not loop for own in touched.loops)]
-                outside[id(touched.loops)] = others
-            out[buffer] = self._life(touched, apart, others)
-        return out
+        return {buffer: self._life(touched, apart) for buffer, touched in self.touched.items()}
 
-    def _life(self, touched: _Life, apart: bool, outside: list[tuple[int, int]]) -> _Life:
+    def _life(self, touched: _Life, apart: bool) -> _Life:
         first, last, inner = touched.first, touched.last, touched.loops
         for loop in inner:
             if apart and loop.ahead:
@@ -162,8 +155,9 @@ class _Order:
         changed = True
         while changed:
             changed = False
-            for low, high in outside:
-                if first <= high and low <= last and (low < first or high > last):
+            for loop in (*self.around[first], *self.around[last]):
+                low, high = self.loops[loop]
+                if (low < first or high > last) and all(own is not loop for own in inner):
                     first, last, changed = min(low, first), max(high, last), True
         return _Life(first, last, inner, touched.transfers, touched.carried)
 
@@ -187,6 +181,7 @@ def _order(nodes: list[Node]) -> _Order:
         for node in block:
             count += 1
             places[id(node)] = count
+            out.around.append(around)
             kind = type(node)
             if kind is Declaration:
                 continue
