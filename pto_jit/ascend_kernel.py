@@ -80,7 +80,7 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
 
     def write(stages: Stages, tried: bool) -> AscendProgram:
         before = time.perf_counter()
-        program = compile_module(stages.last, debug=options.debug or config.debug)
+        program = compile_module(stages.last, debug=options.debug or config.debug, decisions=stages.decisions)
         stages.modules["kernels"] = program.module
         stages.timings["ascend"] = time.perf_counter() - before
         return program

@@ -168,7 +168,8 @@ def _written(function: Callable[..., Any], params: list[Param], options: Options
         start = time.perf_counter()
         store = disk_cache() if options.cache else None
         program = cuda.compile_module(stages.last, fastmath=options.fastmath, debug=options.debug or config.debug,
-                                      store=store, shared_limit=SMALLEST if tried else LARGEST)  # fmt: skip
+                                      store=store, shared_limit=SMALLEST if tried else LARGEST,
+                                      decisions=stages.decisions)  # fmt: skip
         stages.modules["kernels"] = program.module
         stages.timings["kernels"] = time.perf_counter() - start
         return program

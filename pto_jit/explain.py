@@ -13,6 +13,7 @@ import inspect
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ from pto_jit.codegen.params import Param
 from pto_jit.codegen.spelling import Place, Spelling, places
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.compiler import Stages, lower
-from pto_jit.errors import Loc, shown_file
+from pto_jit.config import config
+from pto_jit.errors import Loc, TargetError, shown_file
 from pto_jit.ir.nodes import Block, For, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.walk import def_counts, statements
 from pto_jit.lower.decisions import Decision
@@ -107,10 +109,23 @@ def explain(fn: Callable[..., Any], params: Sequence[Param], options: Options, s
     """Run the front end and the passes on `fn`, watching; no machine code is made."""
     watched = _Watched()
     stages = lower(fn, params, options, watched.statement)
+    _decide_later(stages, options)
     placed, before = _Code(stages.modules[PLACED]), _Code(stages.modules["source"])
     spelling = _spelling(fn, params, stages.modules["source"])
     functions = tuple(_function(seen, placed, before, stages, spelling) for seen in watched.functions.values())
     return Explanation(signature, functions, tuple(stages.decisions))
+
+
+def _decide_later(stages: Stages, options: Options) -> None:
+    """What is decided for a device before its kernels are written, where they can be."""
+    if options.target == "cuda":
+        from pto_jit.targets.cuda.program import in_parts  # here: explaining for the processor has no use for it
+    elif options.target == "ascend":
+        from pto_jit.targets.ascend.program import in_parts
+    else:
+        return
+    with suppress(TargetError):  # which compiling raises
+        in_parts(stages.last, debug=options.debug or config.debug, decisions=stages.decisions)
 
 
 # -- what the front end did -------------------------------------------------------------------------------------

@@ -87,11 +87,13 @@ class SourceFunction(CompiledFunction):
             from pto_jit.targets.cuda import program as cuda
 
             program: Any = cuda.compile_module(stages.last, fastmath=self._options.fastmath,
-                                                debug=self._options.debug or config.debug)  # fmt: skip
+                                                debug=self._options.debug or config.debug,
+                                                decisions=stages.decisions)  # fmt: skip
         else:
             from pto_jit.targets.ascend import program as ascend
 
-            program = ascend.compile_module(stages.last, debug=self._options.debug or config.debug)
+            program = ascend.compile_module(stages.last, debug=self._options.debug or config.debug,
+                                            decisions=stages.decisions)  # fmt: skip
         stages.modules["kernels"] = program.module
         return Written(stages, partial(device_files, program))
 

@@ -258,3 +258,12 @@ def test_a_bias_of_16_bits_belongs_to_the_kernel_of_the_product(dtype: type) -> 
     np.testing.assert_allclose(got.astype(np.float32), wanted.astype(np.float32), rtol=1e-2, atol=1e-2)
     text = linear.compile(x, w, b, r, wanted, target="cuda").ir("kernels")
     assert "talloc" not in text, "nothing goes by way of memory"
+
+
+@pytest.mark.parametrize("target", ["cuda", "ascend"])
+def test_what_is_divided_after_a_product_is_told_too(target: str) -> None:
+    spec = pto.spec((None, None), pl.f32)
+    told = [str(d) for d in attended.compile(spec, spec, spec, target=target).decisions]
+    assert sum("what is computed of whole tensors is divided" in text for text in told) == 1
+    explained = pto.jit(target=target)(attended.__wrapped__).explain(spec, spec, spec)
+    assert told == [str(d) for d in explained.decisions]

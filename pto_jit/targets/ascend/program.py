@@ -12,6 +12,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.called import called
+from pto_jit.lower.decisions import Decision
 from pto_jit.lower.divide import PARTS, divided
 from pto_jit.lower.reuse import with_fewer_loads
 from pto_jit.semantic.rules import infer
@@ -86,18 +87,26 @@ class AscendProgram:
     renamed: Callable[[str], AscendProgram]
 
 
-def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
-    """Write a lowered module; TargetError for what this target does not do.  debug: with the program's assertions."""
+def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = None) -> Func:
+    """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
+    are; each that is goes to `decisions`."""
+    whole = flatten(module) if debug else without_assertions(flatten(module))
+    return divided(tile_products(whole, _DEPTH), PARTS["ascend"], decisions)
+
+
+def compile_module(
+    module: Module, *, debug: bool = False, decisions: list[Decision] | None = None
+) -> AscendProgram:
+    """Write a lowered module; TargetError for what this target does not do.  debug: with the program's assertions;
+    decisions: where those are told that are made here."""
     for stmt in (s for func in module.funcs for s in statements(func.body)):
         if isinstance(stmt, Op) and stmt.op == "tensor_step":
             raise unsupported("slices with steps", stmt.loc, "pass each part as an array of its own")
         if any(isinstance(v.type, TileType) and 0 in v.type.shape for v in defs(stmt)):
             what = "a load of a tile" if isinstance(stmt, Op) and stmt.op == "load" else "a tile"
             raise unsupported(f"{what} without elements", stmt.loc, "leave it out")
-    whole = flatten(module) if debug else without_assertions(flatten(module))
     try:
-        tiled = divided(tile_products(whole, _DEPTH), PARTS["ascend"])  # what follows products
-        flat = in_32_bits(in_layers(merge_leading_axes(tiled)))
+        flat = in_32_bits(in_layers(merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:

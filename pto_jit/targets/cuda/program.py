@@ -13,6 +13,7 @@ from pto_jit.ir.nodes import Block, Const, Func, Module, Op, Var
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.called import called
+from pto_jit.lower.decisions import Decision
 from pto_jit.lower.divide import PARTS, divided
 from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.lower.reuse import with_fewer_loads
@@ -67,17 +68,27 @@ class CudaProgram:
         return {**files, **host, "README.md": readme}
 
 
-def compile_module(
-    module: Module, *, fastmath: bool = False, debug: bool = False, store: Any = None, shared_limit: int = LARGEST
-) -> CudaProgram:
-    """Write the kernels of a lowered module; `debug`: assertions are checked; `store`: where machine code is kept, if
-    anywhere; `shared_limit`: bytes of shared memory that a block may have.
+def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = None) -> Func:
+    """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
+    are; each that is goes to `decisions`.
 
     Raises TargetError for what this target does not do.
     """
     whole = with_fewer_loads(flatten(module) if debug else without_assertions(flatten(module)))
-    tiled = divided(tile_products(merge_leading_axes(with_extents(whole))), PARTS["cuda"])  # what follows products
-    flat = share_elements(tiled, module)
+    return divided(tile_products(merge_leading_axes(with_extents(whole))), PARTS["cuda"], decisions)
+
+
+def compile_module(
+    module: Module, *, fastmath: bool = False, debug: bool = False, store: Any = None, shared_limit: int = LARGEST,
+    decisions: list[Decision] | None = None,
+) -> CudaProgram:  # fmt: skip
+    """Write the kernels of a lowered module; `debug`: assertions are checked; `store`: where machine code is kept, if
+    anywhere; `shared_limit`: bytes of shared memory that a block may have; `decisions`: where those are told that are
+    made here.
+
+    Raises TargetError for what this target does not do.
+    """
+    flat = share_elements(in_parts(module, debug=debug, decisions=decisions), module)
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
     dims = extents_of(split.func(split.entry).body)
     fitting = fitting_axes(flat.body)
