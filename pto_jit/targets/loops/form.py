@@ -199,8 +199,11 @@ class Nest:
     def flat(self) -> bool:
         """One stage and nothing that belongs to a row: the elements may be taken in rows of any length.
 
-        Reductions over everything are allowed; they are accumulated row by row.
+        Reductions over everything are allowed; they are accumulated row by row.  What combines the rows in another way
+        than their elements (the sum of the largest of each) needs the rows.
         """
         if len(self.stages) != 1 or self.rows[0] or Accumulate in map(type, self.stages[0]):
             return False
-        return not self.rows[1] or all(isinstance(s, Accumulate) and not s.axes for s in self.rows[1])
+        folds = {s.dst: s.op for s in self.stages[0] if isinstance(s, Fold)}
+        return all(isinstance(s, Accumulate) and not s.axes and (not isinstance(s.arg, int) or folds.get(s.arg) == s.op)
+                   for s in self.rows[1])  # fmt: skip

@@ -39,3 +39,26 @@ def test_blocks_of_columns_of_several_planes_and_what_rows_broadcast() -> None:
     out = np.zeros((2, 9001), np.float32)
     kernel(x, y, out)
     np.testing.assert_allclose(out, (x * y).sum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+@pytest.mark.parametrize("shape", [(7, 5), (1, 9), (9, 1), (600, 301)])
+def test_rows_combined_in_another_way_than_their_elements(shape: tuple[int, int], target: str) -> None:
+    """The sum of the largest of each row: the nest is not one long row."""
+
+    @pto.jit(target=target)
+    def kernel(x, y):
+        t = x[:, :]
+        y[0] = pl.sum(pl.max(t, axis=1))
+        y[1] = pl.max(pl.sum(t, axis=1))
+        y[2] = pl.min(pl.max(t, axis=1))
+        y[3] = pl.mean(pl.min(t, axis=1))
+        y[4] = pl.sum(pl.sum(t, axis=1))
+        y[5] = pl.sum(pl.prod(t, axis=1))
+
+    x = np.random.default_rng(3).integers(-1, 2, shape).astype(np.float64)
+    y = np.zeros(6)
+    kernel(x, y)
+    most, least = x.max(axis=1), x.min(axis=1)
+    wanted = [most.sum(), x.sum(axis=1).max(), most.min(), least.mean(), x.sum(), x.prod(axis=1).sum()]
+    np.testing.assert_allclose(y, wanted, rtol=1e-14)
