@@ -102,12 +102,14 @@ def divided(func: Func, parts: Parts, decisions: list[Decision] | None = None) -
     """The same for one function."""
     if not any(isinstance(s, Scope) for s in statements(func.body)):
         return func
-    body = _Divider(func, parts, [] if decisions is None else decisions).block(func.body)
+    body = Divider(func, parts, [] if decisions is None else decisions).block(func.body)
     return func if body is func.body else replace(func, body=body)
 
 
 @mutable
-class _Divider:
+class Divider:
+    """Divides the scopes of one function."""
+
     func: Func
     parts: Parts
     decisions: list[Decision]
@@ -134,14 +136,9 @@ class _Divider:
 
     def _scope(self, scope: Scope) -> Sequence[Stmt]:
         """The scope, or what takes its place."""
-        if not any(map(self._may_be_large, scope.body)):
+        if not any(map(self.may_be_large, scope.body)):
             return (scope,)
-        if not self.assigned:
-            self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
-            flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
-            self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
-            self.views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
-            self.names = Names(self.func)
+        self.look()
         inside = use_counts(scope.body)
         used = {name for name, count in inside.items() if self.uses[name] > count}  # elsewhere
         used |= {v.name for v in free_vars(scope.body)}
@@ -190,7 +187,16 @@ class _Divider:
             return None
         return [(False, host), *((loops is not None, loops or segment) for segment, loops in pieces)]
 
-    def _may_be_large(self, stmt: Stmt) -> bool:
+    def look(self) -> None:
+        """Find what makes the variables of the function, and the names that it has."""
+        if not self.assigned:
+            self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
+            flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
+            self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
+            self.views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
+            self.names = Names(self.func)
+
+    def may_be_large(self, stmt: Stmt) -> bool:
         """Whether a statement makes a tile that one core should not have alone."""
         if not isinstance(stmt, Op) or not stmt.results or not isinstance(stmt.results[0].type, TileType):
             return False
@@ -210,7 +216,7 @@ class _Divider:
         if not tiles:
             return None
         *ops, store = [s for s in tiles if isinstance(s, Op)]
-        if store.op != "store" or any(op.op == "store" for op in ops) or not all(map(_is_movable, ops)):
+        if store.op != "store" or any(op.op == "store" for op in ops) or not all(map(is_movable, ops)):
             return None
         tile = store.args[0]
         assert isinstance(tile, Var) and isinstance(tile.type, TileType) and self.names is not None
@@ -241,8 +247,17 @@ class _Divider:
 
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
+        loops = self.loops(ops, scope, squares=squares)
+        if loops is None:
+            return None
+        reason = f"what is computed of whole tensors is divided: {loops}"
+        self.decisions.append(Decision("grain", (), True, reason, next(op.loc for op in ops if op.op == "store")))
+        return loops.around(ops)
+
+    def loops(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> PartLoops | None:
+        """The loops over the parts of operations that end with stores; None as above."""
         stores = [op for op in ops if op.op == "store"]
-        if not stores or not all(_is_movable(op) for op in ops):
+        if not stores or not all(is_movable(op) for op in ops):
             return None
         lines = Lines(tuple(ops))
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
@@ -253,11 +268,7 @@ class _Divider:
         turning = {line.axis for line in chosen} & exchanged
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
-        loops = PartLoops(chosen, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
-        told = " x ".join(str(line.part) for line in chosen)
-        reason = f"what is computed of whole tensors is divided: parts of {told} along {len(chosen)} of its axes"
-        self.decisions.append(Decision("grain", (), True, reason, stores[0].loc))
-        return loops.around(ops)
+        return PartLoops(chosen, found, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
 
     def _turned(self, op: Op) -> tuple[Op, ...]:
         """An operation; of a load of a transposed tensor a load whose rows lie in a row, and a transpose."""
@@ -344,23 +355,24 @@ class _Divider:
         made: list[Stmt] = []
         for extent, loc in declared.items():
             if isinstance(extent, Var) and not self._is_natural(extent, set()):
-                self._assert(made, "ge", extent, index(0), EXTENT, axis[1], loc)
+                self.check(made, "ge", extent, index(0), EXTENT, loc, axis=axis[1])
         compared: set[tuple[Operand, Operand]] = set()
         for numbers, failure in ((declared, DECLARED), (valid, VALID)):
             for (a, _), (b, loc) in pairwise(numbers.items()):
                 if (a, b) not in compared:
-                    self._assert(made, "eq", a, b, failure, axis[1], loc)
+                    self.check(made, "eq", a, b, failure, loc, axis=axis[1])
                 compared.add((a, b))
         scalars.block += [*mine.block, *made]
         return next(iter(valid))
 
-    def _assert(
-        self, out: list[Stmt], op: str, a: Operand, b: Operand, failure: Failure, axis: int, loc: Loc
+    def check(
+        self, out: list[Stmt], op: str, a: Operand, b: Operand, failure: Failure, loc: Loc, **words: object
     ) -> None:
+        """A comparison that has to hold, or the failure tells of its numbers."""
         assert self.names is not None
         ok = self.names.fresh("ok", BOOL)
-        numbers = (a,) if failure is EXTENT else (a, b)
-        said, _, way_out = failure.text(axis=axis).partition("; ")
+        said, _, way_out = failure.text(**words).partition("; ")
+        numbers = (a, b) if "{1}" in said else (a,)
         head, number, rest = said.partition("{0}")
         message, told = f"{head}; {way_out}", number + rest
         attrs = (("always", True), ("error", failure.error.__name__), ("message", message), ("told", told))
@@ -417,9 +429,11 @@ def _is_plain(stmt: Stmt) -> bool:
     return isinstance(stmt, Op) and not stmt.regions
 
 
-def _is_movable(op: Op) -> bool:
+def is_movable(op: Op) -> bool:
     if op.op == "reshape":
         return unit_reshape(op) is not None
+    if op.op == "valid":  # as a mean asks for
+        return True
     return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
 
 

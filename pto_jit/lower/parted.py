@@ -29,6 +29,8 @@ class PartLoops:
     """Loops over parts around operations."""
 
     chosen: list[DividedLine]
+    found: dict[Axis, Operand]
+    """How many lines there are of the axes that could be divided."""
     lines: Lines
     scalars: Scalars
     names: Names
@@ -37,11 +39,29 @@ class PartLoops:
     at: dict[Axis, Var] = field(default_factory=dict)
     extents: dict[Axis, Operand] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        told = " x ".join(str(line.part) for line in self.chosen)
+        return f"parts of {told} along {len(self.chosen)} of its axes"
+
     def around(self, ops: list[Op]) -> list[Stmt]:
-        inner = Scalars(self.names, self.scope.loc)
-        wish = source_name(next(op.args[0].name for op in ops if op.op == "load"))  # type: ignore[union-attr]
+        """The loops, inside which operations are done on a part."""
         for line in self.chosen:
-            self.at[line.axis] = self.names.fresh(f"{wish}_at")
+            self.at[line.axis] = self.first(ops)
+        stmts = self.on_a_part(ops)
+        block: Block = stmts if self.scope.named else (replace(self.scope, body=stmts),)
+        for line in reversed(self.chosen):
+            block = (For("parallel", self.at[line.axis], index(0), line.extent, index(line.part), block, proof=PROOF,
+                         loc=self.scope.loc),)  # fmt: skip
+        return [*self.scalars.block, *block]
+
+    def first(self, ops: list[Op]) -> Var:
+        """A name for where parts of what is loaded begin."""
+        return self.names.fresh(f"{source_name(next(op.args[0].name for op in ops if op.op == 'load'))}_at")  # type: ignore
+
+    def on_a_part(self, ops: list[Op]) -> Block:
+        """Operations on the part that begins `at` these lines."""
+        inner = Scalars(self.names, self.scope.loc)
+        for line in self.chosen:
             self.extents[line.axis] = index(1)
             if line.part > 1:
                 most: Operand = index(line.part)
@@ -49,20 +69,16 @@ class PartLoops:
                     most = self.scalars.op("min", line.extent, most, "most")
                 left = inner.op("sub", line.extent, self.at[line.axis], "left")
                 self.extents[line.axis] = inner.op("min", left, most, "some")
-        body: list[Stmt] = []
-        for op in ops:
-            body += self._smaller(op)
-        stmts: list[Stmt] = [*inner.block, *body]
-        block: Block = tuple(stmts) if self.scope.named else (replace(self.scope, body=tuple(stmts)),)
-        for line in reversed(self.chosen):
-            block = (For("parallel", self.at[line.axis], index(0), line.extent, index(line.part), block, proof=PROOF,
-                         loc=self.scope.loc),)  # fmt: skip
-        return [*self.scalars.block, *block]
+        return (*inner.block, *(s for op in ops for s in self._smaller(op)))
 
     def _smaller(self, op: Op) -> list[Stmt]:
-        """An operation on a part."""
+        """An operation on a part; what asks for an extent is told that of the whole."""
+        if op.op == "valid":
+            line = next((n for n in self.chosen if self.lines.place(op.args[0], n.axis) == op.attr("axis")), None)
+            if line is not None:
+                return [Op("copy", op.results, (line.extent,), (), (), op.loc)]
         before: list[Stmt] = []
-        args, results = [self._tile(a) for a in op.args], tuple(self._tile(r) for r in op.results)
+        args, results = [self.tile(a) for a in op.args], tuple(self.tile(r) for r in op.results)
         tile = op.args[0] if op.op == "store" else op.results[0]
         for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
             line = next((n for n in self.chosen if self.lines.place(tile, n.axis) == k), None)
@@ -84,7 +100,7 @@ class PartLoops:
                     pass
         return [*before, replace(op, args=tuple(args), results=results)]  # type: ignore[arg-type]
 
-    def _tile(self, operand: Operand) -> Operand:
+    def tile(self, operand: Operand) -> Operand:
         """A tile with the extents of a part."""
         if not isinstance(operand, Var) or not isinstance(operand.type, TileType):
             return operand

@@ -22,6 +22,7 @@ from pto_jit.lower.place import place_scopes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
+from pto_jit.lower.totals import divide_totals
 from pto_jit.lower.views import move_views
 
 Pass = Callable[[Module, list[Decision]], Module]
@@ -80,7 +81,10 @@ def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     if target in PARTS:
         # scopes are what they will be, and not functions yet
         own = _ON_DEVICES | {"hoisted": ("divided", partial(divide_scopes, parts=PARTS[target]))}
-    return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
+    passes = [own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU]
+    if target in PARTS:  # as loops of the program that reduce
+        passes.insert(1, ("totalled", partial(divide_totals, target=target)))
+    return tuple(passes)
 
 
 def in_any_order(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

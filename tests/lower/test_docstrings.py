@@ -32,6 +32,7 @@ from pto_jit.lower import (
     reuse,
     rows,
     simplify,
+    totals,
     views,
 )
 from pto_jit.lower.divide import PARTS
@@ -56,6 +57,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (recompute, lambda m: map_funcs(m, recompute.recompute)),
     (views, views.move_views),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
+    (totals, lambda m: totals.divide_totals(m, [], target="ascend")),
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),
 ]
 

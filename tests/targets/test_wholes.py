@@ -94,6 +94,11 @@ def moved_within(x, z, y):
     z[:, 1:] = (z[:, :-1] + x[:, 1:]) * 0.5
 
 
+def means(x, z, y):
+    """How many there are is asked for, of the whole row."""
+    y[...] = (x - pl.mean(x, axis=1, keepdims=True)) * z
+
+
 def on_branches(x, z, y):
     for k in pl.range(3):
         if k != 1:
@@ -113,7 +118,7 @@ def by_name(x, z, y):
 
 KERNELS = {fn.__name__: pto.jit(fn) for fn in (
     shifted, softmax, layer_norm, down, of_rows, of_columns, two_results, in_place, generated, part, of_a_vector, outer, turned,
-    turned_sum, on_branches, by_name, moved_within,
+    turned_sum, on_branches, by_name, moved_within, means,
 )}  # fmt: skip
 
 
@@ -162,7 +167,7 @@ def test_all_of_it_is_divided(name: str, target: str) -> None:
 def test_what_depends_on_all_of_it_stays_whole() -> None:
     @pto.jit
     def all_of_it(x):
-        x -= pl.max(x)
+        x -= pl.cumsum(pl.cumsum(x, axis=0), axis=1)
 
     @pto.jit
     def looped(x):
@@ -173,6 +178,127 @@ def test_what_depends_on_all_of_it_stays_whole() -> None:
     for fn in (all_of_it, looped):
         text = fn.compile(spec, target="cuda").ir("divided")
         assert text.count("FOR %") == (1 if fn is looped else 0)
+
+
+def normalised(x, z, y):
+    """Two values that need all of a tensor, and are needed by all of another one."""
+    low = pl.min(x)
+    y[...] = (x - low) / (pl.max(x) - low + 1.0)
+
+
+def softmax_of_all(x, z, y):
+    e = pl.exp(x - pl.max(x))
+    y[...] = e / pl.sum(e)
+
+
+def variance(x, z, y):
+    y[0, 0] = pl.mean(pl.square(x - pl.mean(x)))
+
+
+def distance(x, z, y):
+    y[0, 0] = pl.max(pl.abs(x - z))
+
+
+def of_reductions(x, z, y):
+    """Rows stay whole, and there are many of them."""
+    y[0, 0] = pl.sum(pl.max(x, axis=1))
+
+
+def kept(x, z, y):
+    y[...] = x - pl.max(x, keepdims=True)
+
+
+def truths(x, z, y):
+    y[0, 0] = pl.any(x > 3.0).to(pl.f32) + 2.0 * pl.all(z > -9.0).to(pl.f32)
+
+
+def places(x, z, y):
+    y[0, 0] = pl.argmax(x).to(pl.f32) + pl.argmin(pl.abs(x - z)).to(pl.f32)
+
+
+def after_a_store(x, z, y):
+    """What is written is read: there is no loop in front of the store."""
+    with pl.incore():
+        pl.store(pl.load(x) * 2.0, y)
+        top = pl.max(pl.load(y))
+        pl.store(pl.load(z) * top, z)
+
+
+@pto.incore
+def below_the_largest(x, y):
+    pl.store(pl.load(x) - pl.max(pl.load(x)), y)
+
+
+def totals_by_name(x, z, y):
+    below_the_largest(x, y)
+    below_the_largest(z, z)
+
+
+TOTALS = {fn.__name__: pto.jit(fn) for fn in (
+    normalised, softmax_of_all, variance, distance, of_reductions, kept, truths, places, after_a_store, totals_by_name,
+)}  # fmt: skip
+LARGE = [(5, 7), (33, 1100)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TOTALS)
+def test_cuda_reduces_any_number_of_elements_to_one_value(name: str) -> None:
+    fn = TOTALS[name]
+    for shape in LARGE:
+        wanted = arguments(shape)
+        fn(*wanted)
+        for got, value in zip(emulated(fn, *arguments(shape), orders=(5,))[1], wanted, strict=True):
+            close(got, value, f"{name} of {shape}")
+
+
+@needs_compiler
+def test_ascend_reduces_any_number_of_elements_to_one_value(tmp_path: Path) -> None:
+    spec = pto.spec((None, None), pl.f32)
+    compiled = ordered({name: (fn, (spec,) * 3) for name, fn in TOTALS.items()}, tmp_path)
+    for name, fn in TOTALS.items():
+        for shape in LARGE:
+            x, z, y = arguments(shape)
+            check_interpreted(compiled, fn, name, {"x": x}, {"z": z, "y": y}, close)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.float64])
+def test_values_of_vectors_of_any_dtype(dtype: type) -> None:
+    @pto.jit
+    def values(x, total, most, least, where):
+        total[0] = pl.sum(x)
+        most[0] = pl.max(x)
+        least[0] = pl.min(x)
+        where[0] = pl.argmax(x)
+
+    x = np.random.default_rng(0).integers(-5, 6, 30001).astype(dtype)
+    x[20000] = 7
+    wide = dtype if np.dtype(dtype).kind != "i" else np.int64
+    out = [np.zeros(1, wide), np.zeros(1, dtype), np.zeros(1, dtype), np.zeros(1, np.int32)]
+    _, (_, total, most, least, where) = emulated(values, x, *out, orders=(0,))
+    exact = x.astype(np.float64).sum()
+    assert float(total[0]) == float(np.float64(exact).astype(dtype)) if np.dtype(dtype).kind != "i" else exact
+    assert (float(most[0]), float(least[0]), int(where[0])) == (7.0, -5.0, 20000)
+
+
+@needs_compiler
+def test_the_place_of_a_nan_is_that_of_the_first_one() -> None:
+    @pto.jit
+    def place(x):
+        return pl.argmax(x), pl.argmin(x), pl.max(x)
+
+    x = np.random.default_rng(0).standard_normal((130, 1200), np.float32)
+    x[100, 7] = x[120, 3] = np.nan
+    results, _ = emulated(place, x, orders=(0,))
+    assert results[:2] == (100 * 1200 + 7, 100 * 1200 + 7) and np.isnan(results[2])
+    results, _ = emulated(place, np.zeros((0, 5), np.float32), orders=(0,))
+    assert results == place(np.zeros((0, 5), np.float32)) == (0, 0, -np.inf)
+
+
+def test_the_parts_of_a_value_are_told() -> None:
+    spec = pto.spec((None, None), pl.f32)
+    compiled = TOTALS["distance"].compile(spec, spec, spec, target="cuda")
+    assert any("what is reduced to one value is divided: parts of 8 x 1024" in str(d) for d in compiled.decisions)
 
 
 @needs_compiler

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: MIT
+"""Reductions of tiles of any size to one value, on devices: parallel loops over parts, which have partial results.
+
+`pl.max(x)` of a whole tensor is one tile, which no core has room for, and a value that depends on all of it.  A loop
+over parts that reduces is one that the program could have, and `reductions` divides it among the cores.
+
+Before::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?,f32>) {
+      %n = sdim %x {axis=0} : i64
+      SCOPE @f_incore_0
+        %t = tload %x[0] [%n] : !pto.tile<?xf32>
+        %a = tabs %t : !pto.tile<?xf32>
+        %m = tmax %a {axes=(0,), keepdims=false} : f32
+        ssetelem %m, %y[0]
+      ENDSCOPE
+      return
+    }
+
+After::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?,f32>) {
+      %n = sdim %x {axis=0} : i64
+      SCOPE @f_incore_0
+        %m = scopy -inf:f32 : f32
+        FOR %x_at:idx, 0:idx, %n:idx, 2048:idx {kind=parallel}
+          %left = ssub %n, %x_at : i64
+          %some = smin %left, 2048 : i64
+          %t.1 = tload %x[%x_at] [%some] : !pto.tile<?xf32>
+          %a.1 = tabs %t.1 : !pto.tile<?xf32>
+          %part = tmax %a.1 {axes=(0,), keepdims=false} : f32
+          %m.1 = smax %m, %part : f32
+          %m = scopy %m.1 : f32
+        ENDFOR
+        ssetelem %m, %y[0]
+      ENDSCOPE
+      return
+    }
+
+Parts of tiles of several axes are numbered by one loop, so that there are enough of them whichever axis is long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pto_jit.dtypes import DType, f32, i32
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import blocks, map_funcs, rename, statements, use_counts, with_blocks
+from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.divide import PARTS, Divider, is_movable
+from pto_jit.lower.names import Scalars, index
+from pto_jit.lower.parted import PROOF, PartLoops
+from pto_jit.lower.reductions.accumulate import identity
+from pto_jit.lower.reductions.partials import Emit
+from pto_jit.semantic.failures import MOST_PLACES, PLACES
+from pto_jit.semantic.table import effects
+from pto_jit.slotted import field, mutable, replace
+
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
+_PLACES = {"argmax": "max", "argmin": "min"}
+_PARTS = {
+    # a part is worth the barriers of a block that reduces it; known extents count: no kernel divides such a tile
+    "cuda": replace(PARTS["cuda"], rows=8, elements=8192, constant=True),
+    "ascend": PARTS["ascend"],
+}
+
+
+def divide_totals(module: Module, decisions: list[Decision], *, target: str) -> Module:
+    """Make loops over parts of what scopes of host code reduce to one value; each is a `Decision`."""
+
+    def transform(func: Func) -> Func:
+        if func.kind != "orchestration" or not any(isinstance(s, Op) and _is_total(s) for s in statements(func.body)):
+            return func
+        body = _Totals(Divider(func, _PARTS[target], []), decisions).block(func.body, None)
+        return func if body is func.body else replace(func, body=body)
+
+    return map_funcs(module, transform)
+
+
+@mutable
+class _Totals:
+    divider: Divider
+    decisions: list[Decision]
+    ours: set[int] = field(default_factory=set)
+    """Statements of ours by id, which write no memory; `kept`: these, so that ids stay unique."""
+    own_tiles: set[int] = field(default_factory=set)
+    """Those that are on tiles, and not in a loop."""
+    kept: list[Stmt] = field(default_factory=list)
+
+    def block(self, block: Block, scope: Scope | None) -> Block:
+        """A block of host code, or of a scope where no divided loop is around."""
+        out: list[Stmt] = []
+        changed = False
+        for stmt in block:
+            new: Sequence[Stmt] = (stmt,)
+            if isinstance(stmt, Scope):
+                body = self.block(stmt.body, stmt)
+                new = (stmt,) if body is stmt.body else (replace(stmt, body=body),)
+            elif isinstance(stmt, (If, While)) or (isinstance(stmt, For) and stmt.kind == "sequential"):
+                old = blocks(stmt)
+                inner = tuple(self.block(b, scope) for b in old)
+                new = (stmt,) if all(a is b for a, b in zip(old, inner, strict=True)) else (with_blocks(stmt, inner),)
+            elif scope is not None and isinstance(stmt, Op) and _is_total(stmt):
+                done = self._place(stmt, out, scope) if stmt.op in _PLACES else self._total(stmt, out, scope)
+                new = () if done else new
+            changed |= len(new) != 1 or new[0] is not stmt
+            out += new
+        return self._without_idle(out, block) if changed else block
+
+    def _place(self, op: Op, before: list[Stmt], scope: Scope) -> bool:
+        """The same for where the first of the largest or smallest elements is: the smallest of the places of those that
+        are equal to it, or NaN."""
+        self.divider.look()
+        tile, result, names = op.args[0], op.results[0], self.divider.names
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType) and names is not None
+        old, told = list(before), len(self.decisions)
+        best = names.fresh(_PLACES[op.op], ScalarType(tile.type.dtype))
+        axes = tuple(range(tile.type.rank))
+        loops = self._total(Op(_PLACES[op.op], (best,), (tile,), (("axes", axes), ("keepdims", False)), (), op.loc),
+                            before, scope)  # fmt: skip
+        own = loops.lines.axes(tile) if loops is not None else {}
+        if loops is None or any(axis not in loops.found for axis in own.values()):
+            before[:] = old
+            del self.decisions[told:]
+            return False
+        e = Emit(names, op.loc)
+        extents = [loops.found[own[k]] if k in own else index(1) for k in axes]
+        sizes = Scalars(names, op.loc)
+        strides: list[Operand] = [index(1)]
+        for extent in extents[:0:-1]:
+            strides.insert(0, sizes.op("mul", strides[0], extent, "stride"))
+        count = sizes.op("mul", strides[0], extents[0], "count")
+        self.divider.check(sizes.block, "le", count, index(MOST_PLACES), PLACES, op.loc, what=op.op)
+        e.block += sizes.block
+        narrow = [s if isinstance(s, Const) and s.value == 1 else e.op("cast", s, dtype=i32, hint="stride")
+                  for s in strides]  # fmt: skip
+        at: Operand = Const(0, ScalarType(i32))
+        for k in own:  # along the last axis the numbers are next to each other
+            start, step = Const(0, ScalarType(i32)), Const(1, ScalarType(i32))
+            numbers: Operand = e.op("arange", start, step, extents[k], hint="at")
+            if len(axes) > 1:
+                numbers = e.op("reshape", numbers, *[extents[j] if j == k else index(1) for j in axes], hint="at")
+            numbers = numbers if isinstance(narrow[k], Const) else e.op("mul", numbers, narrow[k], hint="at")
+            at = numbers if isinstance(at, Const) else e.op("add", at, numbers, hint="at")
+        here: Operand = e.op("eq", tile, best, hint="here")
+        if tile.type.dtype.kind == "f":
+            here = e.op("or", here, e.op("ne", tile, tile, hint="nan"), hint="here")
+        none = Const(MOST_PLACES, ScalarType(i32))
+        places = e.op("select", here, at, none, hint="places")
+        first = names.fresh("first", ScalarType(i32))
+        before += e.done()
+        self.own_tiles |= set(map(id, e.done()))
+        self.kept += e.done()
+        reduced = Op("min", (first,), (places,), (("axes", axes), ("keepdims", False)), (), op.loc)
+        if self._total(reduced, before, scope) is None:
+            before[:] = old
+            del self.decisions[told:]
+            return False
+        end = Emit(names, op.loc)
+        value = result if isinstance(result.type, ScalarType) else names.fresh(result.name, ScalarType(i32))
+        end.op("select", end.op("eq", first, none), Const(0, ScalarType(i32)), first, result=value)  # of no elements
+        if isinstance(result.type, TileType):
+            end.op("full", value, *[index(1)] * result.type.rank, result=result)
+        before += end.done()
+        return True
+
+    def _total(self, op: Op, before: list[Stmt], scope: Scope) -> PartLoops | None:
+        """Put a loop that does what a reduction does among the statements before it; None where there is none."""
+        self.divider.look()
+        tile, result = op.args[0], op.results[0]
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType) and self.divider.names is not None
+        ops = self._makers(tile, before)
+        if ops is None or not any(map(self.divider.may_be_large, ops)):
+            return None
+        names, dtype = self.divider.names, result.type.dtype  # type: ignore[union-attr]
+        # as if it were stored: the parts are those of a tile of which there is a tensor
+        memory = names.fresh("memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
+        store = Op("store", (), (tile, memory, *[index(0)] * tile.type.rank), (), (), op.loc)
+        loops = self.divider.loops([*ops, store], scope)
+        if loops is None:
+            return None
+        self._measure(tile, loops, before)
+        reason = f"what is reduced to one value is divided: {loops}"
+        self.decisions.append(Decision("reduction", (), True, reason, op.loc))
+        work = dtype
+        if dtype.kind == "f" and dtype.bits == 16 and op.op in ("sum", "prod"):  # rounded once, at the end
+            work = f32
+        elif op.op in ("any", "all"):  # devices merge numbers
+            work = i32
+        kind = _COMBINE[op.op]
+        total = Var(result.name, result.type)
+        if work != dtype or isinstance(result.type, TileType):
+            total = names.fresh(result.name, ScalarType(work))
+        start = Const(0.0, total.type) if kind == "add" and work.kind == "f" else identity(kind, work)
+        out: list[Stmt] = [*loops.scalars.block, Op("copy", (total,), (start,), (), (), op.loc)]
+        loops.scalars.block.clear()
+        loop = self._loop(op, ops, loops, total, kind)
+        out += [*loops.scalars.block, loop]
+        self.kept += out
+        self.ours |= set(map(id, out))
+        if isinstance(result.type, TileType) or work != dtype:
+            value: Var = total
+            if work != dtype:
+                value = names.fresh(result.name, ScalarType(dtype)) if isinstance(result.type, TileType) else result
+                out.append(Op("cast", (value,), (total,), (("dtype", dtype),), (), op.loc))
+            if isinstance(result.type, TileType):
+                out.append(Op("full", (result,), (value, *[index(1)] * result.type.rank), (), (), op.loc))
+        at = len(before)  # before tiles, which are divided together
+        while at and _makes_tiles(before[at - 1]):
+            at -= 1
+        before[at:at] = out
+        return loops
+
+    def _makers(self, tile: Var, before: Sequence[Stmt]) -> list[Op] | None:
+        """The operations that make a tile, in order, all of them in its block; None where it is made in another way, or
+        of memory that is written again."""
+        needed, ops = {tile.name}, list[Op]()
+        for stmt in reversed(before):
+            if not needed:
+                break
+            if id(stmt) in self.ours:
+                continue
+            if not isinstance(stmt, Op) or stmt.regions:
+                return None
+            if not any(r.name in needed for r in stmt.results):
+                if effects(stmt.op) == "writes" and stmt.op != "assert":
+                    return None
+                continue
+            if not is_movable(stmt) or any(self.divider.assigned[v.name] > 1 for v in (*stmt.args, *stmt.results)
+                                           if isinstance(v, Var)):  # fmt: skip
+                return None
+            ops.append(stmt)
+            needed -= {r.name for r in stmt.results}
+            needed |= {a.name for a in stmt.args if isinstance(a, Var) and isinstance(a.type, TileType)}
+        return None if needed else ops[::-1]
+
+    def _loop(self, op: Op, ops: list[Op], loops: PartLoops, total: Var, kind: str) -> For:
+        """The loop over all parts."""
+        names, loc, scalars = loops.names, op.loc, loops.scalars
+        head = Scalars(names, loc)
+        for line in loops.chosen:
+            loops.at[line.axis] = loops.first(ops)
+        if len(loops.chosen) == 1:
+            (line,) = loops.chosen
+            var, stop, step = loops.at[line.axis], line.extent, index(line.part)
+        else:
+            counts = [scalars.op("floordiv", scalars.op("add", line.extent, index(line.part - 1)), index(line.part))
+                      for line in loops.chosen]  # fmt: skip
+            var, stop, step = loops.first(ops), counts[0], index(1)
+            for count in counts[1:]:
+                stop = scalars.op("mul", stop, count, "parts")
+            rest: Operand = var
+            for k, line in reversed(list(enumerate(loops.chosen))):
+                place = rest if k == 0 else head.op("mod", rest, counts[k])
+                rest = rest if k == 0 else head.op("floordiv", rest, counts[k])
+                head.block.append(Op("mul", (loops.at[line.axis],), (place, index(line.part)), (), (), loc))
+        body = loops.on_a_part(ops)
+        part = _Part(loops, op, total.type.dtype)  # type: ignore[union-attr]
+        more = names.fresh(total.name, total.type)
+        combined = (
+            Op(kind, (more,), (total, part.value), (), (), loc),
+            Op("copy", (total,), (more,), (), (), loc),
+        )
+        # other statements may need the whole tiles
+        own = {r.name: names.fresh(r.name, r.type).name for made in ops for r in made.results}
+        body = (*head.block, *rename((*body, *part.stmts), own), *combined)
+        return For("parallel", var, index(0), stop, step, body, proof=PROOF, loc=loc)
+
+    def _measure(self, tile: Var, loops: PartLoops, before: list[Stmt]) -> None:
+        """Extents of the tile that were asked for, as of a mean, are what the loops are over: no tile is made for
+        that."""
+        asked = [k for k, s in enumerate(before)
+                 if isinstance(s, Op) and s.op == "valid" and s.args[0] == tile
+                 and loops.lines.axes(tile).get(int(s.attr("axis"))) in loops.found]  # type: ignore[arg-type]  # fmt: skip
+        for k in asked:
+            op = before[k]
+            assert isinstance(op, Op)
+            extent = loops.found[loops.lines.axes(tile)[int(op.attr("axis"))]]  # type: ignore[arg-type]
+            before[k] = Op("copy", op.results, (extent,), (), (), op.loc)
+        if asked:
+            before[asked[0] : asked[0]] = loops.scalars.block
+            loops.scalars.block.clear()
+
+    def _without_idle(self, out: list[Stmt], block: Block) -> Block:
+        """A block without the operations on tiles that only reductions needed which are loops now."""
+        before = {id(s) for s in block} | self.own_tiles
+        while True:
+            used: Counter[str] = use_counts(tuple(out)) + self.divider.uses - use_counts(block)
+            idle = [s for s in out if isinstance(s, Op) and id(s) in before and is_movable(s) and s.op != "store"
+                    and s.results and isinstance(s.results[0].type, TileType)
+                    and not any(used[r.name] for r in s.results)]  # fmt: skip
+            if not idle:
+                return tuple(out)
+            gone = set(map(id, idle))
+            out = [s for s in out if id(s) not in gone]
+
+
+class _Part:
+    """What a part is reduced to, a `value` of the dtype `work`, by `stmts`."""
+
+    def __init__(self, loops: PartLoops, op: Op, work: DType) -> None:
+        names = loops.names
+        tile = loops.tile(op.args[0])
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
+        self.stmts: list[Op] = []
+        if work != op.results[0].type.dtype:  # type: ignore[union-attr]
+            wide = names.fresh(tile.name, TileType(work, tile.type.shape))
+            self.stmts.append(Op("cast", (wide,), (tile,), (("dtype", work),), (), op.loc))
+            tile = wide
+        self.value = names.fresh("part", ScalarType(work))
+        attrs = tuple((key, False if key == "keepdims" else value) for key, value in op.attrs)
+        name = _COMBINE[op.op] if op.op in ("any", "all") else op.op
+        self.stmts.append(Op(name, (self.value,), (tile,), attrs, (), op.loc))
+
+
+def _makes_tiles(stmt: Stmt) -> bool:
+    return isinstance(stmt, Op) and is_movable(stmt) and all(isinstance(r.type, TileType) for r in stmt.results) and (
+        effects(stmt.op) != "writes")  # fmt: skip
+
+
+def _is_total(op: Op) -> bool:
+    """Whether an operation reduces a tile to one value that parts can have a share in."""
+    if op.op not in (*_COMBINE, *_PLACES) or not is_reduction(op):
+        return False
+    tile = op.args[0].type
+    assert isinstance(tile, TileType)
+    if len(reduced_axes(op)) < tile.rank:
+        return False
+    return tile.dtype.kind != "b" or op.op in ("any", "all")
