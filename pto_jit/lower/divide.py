@@ -167,14 +167,16 @@ class Divider:
         tiles: list[Stmt] = []  # with the scalars that are made of them
         of_tiles: set[str] = set()
         for s in run:
-            if isinstance(s, Op) and s.op == "assert":
+            if isinstance(s, Op) and s.op == "assert" and not s.attr("always"):
                 return None
             apart = is_host(s) and not any(v.name in of_tiles for v in uses(s))
             (host if apart else tiles).append(s)
             if not apart:
                 of_tiles.update(d.name for d in defs(s))
         made = [d.name for s in run for d in defs(s)]
-        changing = len(set(made)) < len(made) or any(self.assigned[d.name] > 1 for s in host for d in defs(s))
+        read = {v.name for s in run for v in uses(s)}
+        changing = len(set(made)) < len(made) or any(
+            self.assigned[d.name] > 1 and d.name in read for s in host for d in defs(s))  # fmt: skip
         if changing or of_tiles & used:
             return None
         whole = self._divided(tiles, scope)
