@@ -7,9 +7,9 @@
   read once
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
-* `maps`, `views`, `fuse`, `axes`, `rows`, `recompute`, `fitting`, `units`, `coalesce`, `complete`, `simplify`,
-  `rename`: tile operations: nests, axes, what rows share, tiles that are not kept, generated tiles, axes of extent 1,
-  values where they are kept, constants
+* `maps`, `views`, `viewed`, `fuse`, `axes`, `rows`, `recompute`, `fitting`, `units`, `coalesce`, `complete`,
+  `simplify`, `rename`: tile operations: nests, axes, what rows share, tiles that are not kept, generated tiles, axes of
+  extent 1, values where they are kept, constants
 * `divide`, `totals`, `parted`, `lines`, `reuse`: tile operations on devices: parts for blocks and cores, also of what
   is reduced to one value, lines that are independent, loads of what is loaded
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls

@@ -66,6 +66,7 @@ from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.recompute import recompute
 from pto_jit.lower.rows import common_rows, rows_first
 from pto_jit.lower.units import Units, operations, over_what_is_valid, uneven
+from pto_jit.lower.viewed import view_once
 from pto_jit.lower.views import move_views
 from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
@@ -75,7 +76,7 @@ _LIMIT = 96  # operations in a group: beyond this the loop bodies no longer fit 
 
 def fuse(module: Module) -> Module:
     """Form the groups of every function (in-core code and orchestration with tiles alike)."""
-    module = move_views(expand_maps(module))
+    module = move_views(view_once(expand_maps(module)))
     funcs = tuple(recompute(_function(f)) for f in module.funcs)
     if all(a is b for a, b in zip(funcs, module.funcs, strict=True)):
         return module

@@ -33,6 +33,7 @@ from pto_jit.lower import (
     rows,
     simplify,
     totals,
+    viewed,
     views,
 )
 from pto_jit.lower.divide import PARTS
@@ -55,6 +56,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (fuse, fuse.fuse),
     (rows, fuse.fuse),
     (recompute, lambda m: map_funcs(m, recompute.recompute)),
+    (viewed, viewed.view_once),
     (views, views.move_views),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),

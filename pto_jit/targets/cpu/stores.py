@@ -3,12 +3,13 @@
 
 A nest stores row by row while the program says tile by tile.  That makes no difference unless a stored region overlaps,
 other than element by element, what the nest reads or another store writes; or part of the tile lies outside the tensor.
-Then (decided when the code runs) the nest stores to scratch memory, which is copied when it is done.
+Then (decided when the code runs) the nest stores to scratch memory, which is copied when it is done.  Other columns of
+the same rows do not overlap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType
@@ -16,7 +17,7 @@ from pto_jit.ir.nodes import Op, Var
 from pto_jit.slotted import mutable
 from pto_jit.targets.cpu.analysis import may_share
 from pto_jit.targets.cpu.code import Code
-from pto_jit.targets.cpu.constants import I64, PTR, VOID, Index, Value, i64
+from pto_jit.targets.cpu.constants import I1, I64, PTR, VOID, Index, Value, i64, number
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import STREAM, Strided
 from pto_jit.targets.cpu.strided import MOST
@@ -67,6 +68,35 @@ def ranges_meet(code: Code, one: tuple[Value, Value], other: tuple[Value, Value]
     return code.b.and_(code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high))
 
 
+def columns_apart(
+    code: Code, one: tuple[Value, Sequence[Index]], other: tuple[Value, Sequence[Index]], shape: Sequence[Index],
+    size: int,
+) -> Callable[[], Value] | None:  # fmt: skip
+    """What writes whether two regions of one shape are different columns of the same rows of a tensor.
+
+    one, other: their addresses and strides.  Rows are the last axis but one; planes and so on hold whole rows.  None:
+    nothing is known of such regions.
+    """
+    (start, strides), (start2, strides2) = one, other
+    inner = strides[-1] if strides else None
+    if not isinstance(inner, int) or inner < size or strides2[-1] != inner or all(n == 1 for n in shape[:-1]):
+        return None
+
+    def apart() -> Value:
+        width = code.add(code.mul(code.sub(shape[-1], 1), inner), size)
+        between = code.b.sub(code.b.ptrtoint(start2, I64), code.b.ptrtoint(start, I64))
+        distance = code.max(between, code.sub(0, between))
+        conditions = [code.compare("==", a, b) for a, b in zip(strides[:-1], strides2[:-1], strict=True)]
+        conditions.append(code.compare("<=", width, distance))
+        conditions.append(code.compare("<=", code.add(distance, width), strides[-2]))
+        for outer, stride, extent in zip(strides[:-2], strides[1:-1], shape[1:-1], strict=True):
+            conditions.append(code.compare("<=", code.mul(extent, stride), outer))
+        found = code.all_of(conditions)
+        return number(I1, found) if isinstance(found, bool) else found
+
+    return apart
+
+
 def _step(reg: _Region) -> int:
     """Elements from one to the next along a region's last axis where vectors are stored so, else 1: memory for what is
     diverted has the same, so that it is known where either is written."""
@@ -112,24 +142,41 @@ class Stores:
             return {}
         self.regions += [self._region(s.op) for s in nest.stores]
         reasons: list[bool | Value] = []
+        beside: list[tuple[Value, Callable[[], Value]]] = []  # those that may not be: of columns of the same rows
         unit = code.pick(self.alive, 1, 0)
         for store, reg in zip(nest.stores, regions, strict=True):
             for axis, inside in zip(store.axes, reg.inside, strict=True):
                 whole = unit if axis is None else self.extents[axis]
                 reasons.append(code.compare("!=", inside, whole))
+
+        def may_clash(
+            dtype: DType, pointer: Value, strides: Sequence[Index], axes: Places, until: int, store: Store, reg: _Region
+        ) -> None:
+            shape = [1 if a is None else self.extents[a] for a in axes]
+            same = axes == store.axes and until <= store.time
+            found = self._clash(dtype, pointer, strides, shape, store.axes, reg, same)
+            if self.w.clash is None and axes == store.axes and dtype.bytes == reg.tensor.dtype.bytes:
+                apart = columns_apart(code, (pointer, strides), (reg.pointer, reg.strides), shape, dtype.bytes)
+                if apart is not None and not isinstance(found, bool):
+                    beside.append((found, apart))
+                    return
+            reasons.append(found)
+
         for number_, (store, reg) in enumerate(zip(nest.stores, regions, strict=True)):
             for source in nest.sources:
                 tile = self.tiles[source.name]
                 if tile.view and source.until >= 0 and self._may_meet(source.name, store.op):
-                    shape = [1 if a is None else self.extents[a] for a in source.axes]
-                    same = source.axes == store.axes and source.until <= store.time
-                    reasons.append(self._clash(tile.dtype, tile.pointer, tile.strides, shape, store.axes, reg, same))
+                    may_clash(tile.dtype, tile.pointer, tile.strides, source.axes, source.until, store, reg)
             for other, earlier in zip(nest.stores[:number_], regions[:number_], strict=True):
-                shape = [1 if a is None else self.extents[a] for a in other.axes]
-                same = other.axes == store.axes and other.time <= store.time
-                reasons.append(self._clash(
-                    earlier.tensor.dtype, earlier.pointer, earlier.strides, shape, store.axes, reg, same))  # fmt: skip
-        self.divert = divert = code.any_of(reasons)
+                may_clash(earlier.tensor.dtype, earlier.pointer, earlier.strides, other.axes, other.time, store, reg)
+        self.divert = divert = code.any_of([*reasons, *(found for found, _ in beside)])
+        if beside and not isinstance(divert, bool):
+
+            def looked_at() -> Sequence[Value]:
+                clashes = (code.b.and_(found, code.b.not_(apart())) for found, apart in beside)
+                return [code.any_of([*reasons, *clashes])]  # pyright: ignore[reportReturnType]
+
+            (self.divert,) = (divert,) = code.choose(divert, looked_at, lambda: [number(I1, False)])
         memory: dict[Any, Strided] = {}
         if divert is False:
             for k, (store, reg) in enumerate(zip(nest.stores, regions, strict=True)):

@@ -255,12 +255,26 @@ PTO_UNUSED static void pto_addresses(const pto_region *r, int64_t *low, int64_t 
   }
 }
 
+// Whether two regions are different columns of the same rows: rows are the last axis but one, planes hold whole rows.
+PTO_UNUSED static bool pto_columns_apart(const pto_region *a, const pto_region *b) {
+  const int64_t last = a->rank - 1;
+  if (last < 1 || b->rank != a->rank || a->size != b->size || a->strides[last] < a->size) return false;
+  for (int64_t axis = 0; axis <= last; ++axis) {
+    if (a->strides[axis] != b->strides[axis] || a->extents[axis] != b->extents[axis]) return false;
+    if (axis > 0 && axis < last && a->extents[axis] * a->strides[axis] > a->strides[axis - 1]) return false;
+  }
+  const int64_t width = (a->extents[last] - 1) * a->strides[last] + a->size;
+  const int64_t between = (int64_t)(uintptr_t)b->start - (int64_t)(uintptr_t)a->start;
+  const int64_t distance = pto_max(between, -between);
+  return width <= distance && distance + width <= a->strides[last - 1];
+}
+
 // Whether two regions may share an address.
 PTO_UNUSED static bool pto_overlap(const pto_region *a, const pto_region *b) {
   int64_t low, high, low2, high2;
   pto_addresses(a, &low, &high);
   pto_addresses(b, &low2, &high2);
-  return low < high2 && low2 < high;
+  return low < high2 && low2 < high && !pto_columns_apart(a, b);
 }
 
 // Whether they overlap and are not the same elements in the same order.
