@@ -22,7 +22,7 @@ from pto_jit.codegen.generator import Watch
 from pto_jit.codegen.params import Param
 from pto_jit.config import config, log
 from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TargetError
-from pto_jit.ir.nodes import Module
+from pto_jit.ir.nodes import Module, Op
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
 from pto_jit.lower.decisions import Decision
@@ -115,7 +115,7 @@ def lower(
         stages.decisions += program.decisions
         stages.speaks = program.speaks
         _record(stages, "source", module, start)
-        run_passes(stages, passes_for(options.target), options)
+        run_passes(stages, passes_for(options.target), options, None if _debug(options) else program.typed)
         last = next(reversed(stages.modules))
         called_without_python = options.target != "cpu"  # the cpu target's are when they become libraries (`aot`)
         stages.modules[last] = with_agreements(stages.modules[last], fn, params, symbols=called_without_python)
@@ -168,10 +168,15 @@ def lower_module(module: Module, options: Options) -> Stages:
     return stages
 
 
-def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Options) -> None:
-    """Transform the last stage by one pass after the other; each result is a stage."""
+def run_passes(
+    stages: Stages, passes: Sequence[tuple[str, Pass]], options: Options, typed: dict[int, Op] | None = None
+) -> None:
+    """Transform the last stage by one pass after the other; each result is a stage.
+
+    `typed`: operations whose types are known to be right, by identity.
+    """
     module = stages.last
-    typed: dict[int, Any] = {}
+    typed = {} if typed is None else typed
     verify(module, infer, typed=typed)
     if options.fastmath:
         passes = in_any_order(passes)

@@ -23,7 +23,7 @@ from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TypeM
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Func, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.slotted import frozen
+from pto_jit.slotted import field, frozen
 from pto_jit.source import locate
 
 
@@ -33,7 +33,8 @@ class Program:
 
     `results` is the structure of the returned value: containers and compile-time values with a `Leaf` for each operand
     of the entry's `Return`, and a `Leaf` alone for a single value.  `decisions`: what the front end decided.
-    `warnings`: texts and places, still to be issued.  `speaks`: whether compiling it is to be seen.
+    `warnings`: texts and places, still to be issued.  `speaks`: whether compiling it is to be seen.  `typed`: the
+    operations that have the types of their rules, by identity, as `verify` takes them.
     """
 
     module: Module
@@ -41,6 +42,7 @@ class Program:
     decisions: tuple[Any, ...] = ()
     warnings: tuple[tuple[str, Loc], ...] = ()
     speaks: bool = False
+    typed: dict[int, Op] = field(default_factory=dict)
 
 
 def compile_function(fn: Any, params: Sequence[Param], *, options: Any = None) -> Module:
@@ -134,7 +136,7 @@ class _Compilation:
         returned = g.calls.returned
         func = Func(name, "orchestration", tuple(self.params), returned.types or (), _used_dims(body), loc)
         module = Module(name, (func,), name)
-        return Program(module, returned.structure, tuple(g.decisions), tuple(g.warnings), g.speaks)
+        return Program(module, returned.structure, tuple(g.decisions), tuple(g.warnings), g.speaks, g.e.typed)
 
     def _body(self, node: Any) -> None:
         g = self.g

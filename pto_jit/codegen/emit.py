@@ -52,6 +52,7 @@ class Emitter:
         self._numbers: dict[str, Op] = {}  # what computes a number of i64
         self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
         self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles and tensors
+        self.typed: dict[int, Op] = {}  # operations with the types that their rules give, by identity
         self.prologue: list[Stmt] = []  # extents of parameters: read once, visible everywhere
         self.waiting: Waiting | None = None
 
@@ -161,14 +162,16 @@ class Emitter:
         hint: str = "t",
     ) -> tuple[Var, ...]:
         """Append an operation; its results are typed by the rule of its row."""
-        packed = tuple(sorted((attrs or {}).items()))
+        packed = tuple(sorted(attrs.items())) if attrs else ()
+        given, loc = tuple(args), self.loc
         try:
-            types = infer(name, tuple(a for a in args), dict(packed), regions)
+            types = infer(name, given, dict(packed), regions)
         except CompilationError as error:
-            error.at(self.loc)
+            error.at(loc)
             raise
-        results = tuple(self.fresh(hint, t) for t in types)
-        made = Op(name, results, tuple(args), packed, regions, self.loc)
+        results = tuple([self.fresh(hint, t) for t in types])
+        made = Op(name, results, given, packed, regions, loc)
+        self.typed[id(made)] = made
         self.append(made)
         if name == "alloc":
             self.allocated[results[0].name] = made

@@ -25,7 +25,7 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
-from pto_jit.ir.walk import block_uses, combines, remembered
+from pto_jit.ir.walk import block_uses, combines, told_of
 from pto_jit.slotted import frozen
 
 
@@ -41,7 +41,7 @@ def free_vars(block: Block) -> tuple[Var, ...]:
 def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
     """The free variables of a block by name, each with the first statement that may read it from before the block.  Not
     to be changed."""
-    told = remembered(block)
+    told = told_of(block)
     if told is not None and told.free is not None:
         return told.free
     flow = _Flow()
@@ -112,12 +112,9 @@ class _Flow:
                         self.read(reduction.init, stmt)
                     for region in combines(stmt):
                         self.region(region, stmt)
-                    before = len(added)
-                    self.breaks.append((before, []))
-                    self.assign((stmt.var.name,))
-                    self.block(stmt.body)
-                    self.taken_back(before)
-                    self.breaks.pop()
+                    for name, read in free_reads(stmt.body).items():
+                        if name not in known and name != stmt.var.name:
+                            self.free.setdefault(name, read)
                 case While():
                     if not self.loop(stmt):
                         return False

@@ -217,7 +217,9 @@ class Verifier:
         if not isinstance(operand.type, ScalarType):
             self.wrong(f"the constant {operand.value!r} is {operand.type}", stmt)
         value, dtype = operand.value, operand.type.dtype
-        if dtype.kind == "f":
+        if dtype is i64:
+            good = type(value) is int and -(1 << 63) <= value < 1 << 63
+        elif dtype.kind == "f":
             good = type(value) is float
         elif dtype.kind == "b":
             good = type(value) is bool

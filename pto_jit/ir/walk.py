@@ -71,22 +71,28 @@ def statements(block: Block) -> Iterator[Stmt]:
 
 def use_counts(block: Block) -> Counter[str]:
     """How often each variable is read in a block.  Not to be changed: all who ask about the block are given it."""
-    told = _told(block)
+    return _uses_told(_told(block))
+
+
+def def_counts(block: Block) -> Counter[str]:
+    """How often each variable is assigned or bound in a block, as `defs` tells.  Not to be changed."""
+    return _defs_told(_told(block))
+
+
+def _uses_told(told: Told) -> Counter[str]:
     if told.uses is None:
         told.uses = Counter(_names_read(told.flat))
     return told.uses
 
 
-def def_counts(block: Block) -> Counter[str]:
-    """How often each variable is assigned or bound in a block, as `defs` tells.  Not to be changed."""
-    told = _told(block)
+def _defs_told(told: Told) -> Counter[str]:
     if told.defs is None:
         told.defs = Counter(_names_made(told.flat))
     return told.defs
 
 
 @mutable(eq=False)
-class _Told:
+class Told:
     """What was told of a block."""
 
     block: Block
@@ -96,37 +102,50 @@ class _Told:
     free: dict[str, tuple[Var, Stmt]] | None = None
 
 
-_LARGE = 32  # statements
-_recent: dict[int, _Told] = {}
+_LARGE = 12  # statements
+_BLOCKS = 64
+_recent: dict[int, Told] = {}
 """The last large blocks that somebody asked about: passes ask the same about the same body, over and over.  The key is
 the block's identity, which nobody else gets while it is kept here; a block never changes."""
 
 
-def remembered(block: Block) -> _Told | None:
+def _remembered(block: Block) -> Told | None:
     """What was told of a block, if that was kept."""
     known = _recent.get(id(block))
     return known if known is not None and known.block is block else None
 
 
-def _keep(block: Block, flat: list[Stmt]) -> _Told:
+def _keep(block: Block, flat: list[Stmt]) -> Told:
     """What is told of a block with these statements, from now on also to others where that is worth it."""
-    told = _Told(block, flat)
+    told = Told(block, flat)
     if len(flat) >= _LARGE and type(block) is tuple:
-        if len(_recent) >= 16:
+        if len(_recent) >= _BLOCKS:
             _recent.clear()
         _recent[id(block)] = told
     return told
 
 
-def _told(block: Block) -> _Told:
-    return remembered(block) or _keep(block, _flattened(block))
+def _told(block: Block) -> Told:
+    return _remembered(block) or _keep(block, _flattened(block))
+
+
+def told_of(block: Block) -> Told | None:
+    """What is told of a block; None: of some operations, which are looked at at once."""
+    return None if _is_small(block) else _told(block)
+
+
+def _is_small(block: Block) -> bool:
+    """Whether a block is but a few operations without blocks inside."""
+    if len(block) >= _LARGE:
+        return False
+    return all(type(stmt) is Op and not stmt.regions for stmt in block)
 
 
 def _flat(block: Block) -> Sequence[Stmt]:
     """All statements of a block, nested ones too, in the order of the text."""
-    if len(block) < _LARGE and all(type(stmt) is Op and not stmt.regions for stmt in block):
+    if _is_small(block):
         return block
-    known = remembered(block)
+    known = _remembered(block)
     if known is not None:
         return known.flat
     flat = _flattened(block)
@@ -137,13 +156,11 @@ def _flat(block: Block) -> Sequence[Stmt]:
 
 def _flattened(block: Block) -> list[Stmt]:
     flat: list[Stmt] = []
-    rest = list(block)[::-1]
-    while rest:
-        stmt = rest.pop()
+    for stmt in block:
         flat.append(stmt)
         if type(stmt) is not Op or stmt.regions:
-            for inner in blocks(stmt)[::-1]:
-                rest += inner[::-1]
+            for inner in blocks(stmt):
+                flat += _flat(inner)
     return flat
 
 
@@ -217,12 +234,14 @@ def _names_made(flat: Iterable[Stmt]) -> list[str]:
 
 def block_uses(block: Block) -> set[str]:
     """Names read anywhere in a block."""
-    return set(_names_read(_flat(block)))
+    told = told_of(block)
+    return set(_names_read(block)) if told is None else set(_uses_told(told))
 
 
 def block_defs(block: Block) -> set[str]:
     """Names assigned or bound anywhere in a block."""
-    return set(_names_made(_flat(block)))
+    told = told_of(block)
+    return set(_names_made(block)) if told is None else set(_defs_told(told))
 
 
 def block_names(block: Block) -> tuple[list[str], list[str]]:

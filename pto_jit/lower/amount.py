@@ -54,6 +54,10 @@ class Amount:
                 terms[product] = terms.get(product, 0) + factor * by
         return Amount(terms)
 
+    def scaled(self, by: int) -> Amount:
+        """So many times this."""
+        return Amount({product: factor * by for product, factor in self.terms.items()})
+
     def covers(self, other: Amount) -> bool:
         """Whether this is at least as much as `other` wherever every operand is 1 or more."""
         left = dict(self.terms)

@@ -21,6 +21,7 @@ ELEMENTWISE = frozenset(
 )
 GENERATED = frozenset(["full", "arange", "rand", "randn"])
 REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
+_GROUPED = ELEMENTWISE | GENERATED | REDUCTIONS | {"load", "store", "reshape", "broadcast_to", "valid", "extent"}
 EXPENSIVE = frozenset(
     """div floordiv mod pow fmod atan2 exp exp2 log log2 log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid
     silu gelu rand_at randn_at""".split()
@@ -32,6 +33,11 @@ Axes = tuple[int | None, ...]
 def is_reduction(op: Op) -> bool:
     """max and min are elementwise with two operands and reductions with one."""
     return op.op in REDUCTIONS and (op.op not in ("max", "min") or len(op.args) == 1)
+
+
+def never_grouped(op: Op) -> bool:
+    """Whether an operation is part of no group whatever: `Axial` does not have to look at it."""
+    return op.op not in _GROUPED
 
 
 def is_elementwise(op: Op) -> bool:
@@ -182,9 +188,10 @@ class Axial:
             self._forget_loads({r.name for r in op.results})
         if not (self._tile(op) if touches_tiles(op) else self._scalar(op)):
             return False
-        for result in op.results:
+        results = op.results
+        for result in results:
             self.inside.add(result.name)
-        self.given.append(self.axes.get(op.results[0].name) if op.results else None)
+        self.given.append(self.axes.get(results[0].name) if results else None)
         if self.idle:
             self._use(op)
         return self.settled is not None or self._settle(op)
@@ -384,11 +391,11 @@ class Axial:
         """Recompute the common space; False when the axes no longer form one sequence."""
         longest: tuple[int, ...] = ()
         every = []
-        idle = self.idle
+        idle, parent = self.idle, self.parent
         tiles = dict.fromkeys([axes for name, axes in self.axes.items() if name not in idle] if idle
                               else self.axes.values())  # fmt: skip
         for axes in dict.fromkeys((*tiles, *self.stores)) if self.stores else tiles:  # many tiles, few different axes
-            mine = tuple([a for a in self.found(axes) if a is not None])
+            mine = tuple([a if parent[a] == a else self.find(a) for a in axes if a is not None])
             if len(mine) > 1 and len(set(mine)) != len(mine):
                 return False  # one axis twice: an outer product of a tile with itself
             every.append(mine)
@@ -455,7 +462,7 @@ def _is_subsequence(small: tuple[int | None, ...], large: tuple[int | None, ...]
 
 def touches_tiles(op: Op) -> bool:
     """Whether an operand or a result is a tile."""
-    for operand in op.args:
-        if type(operand.type) is TileType:
+    for result in op.results:
+        if type(result.type) is TileType:
             return True
-    return TileType in [type(result.type) for result in op.results]
+    return TileType in [type(operand.type) for operand in op.args]

@@ -22,9 +22,12 @@ from collections.abc import Mapping, Sequence
 from pto_jit.ir.nodes import Block, Const, Fuse, Op, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import axes_of_group, is_tile
+from pto_jit.lower.axes import Axes, axes_of_group, is_tile
 
 Complete = Mapping[str, tuple[bool, ...]]
+_Source = tuple[Axes, str | tuple[bool, ...]]
+"""A tile that a group reads: its axes, and its name or, of a load, which of them are complete."""
+_Result = tuple[Var, Axes]
 
 
 def complete_axes(body: Block) -> Complete:
@@ -49,13 +52,14 @@ class _Search:
         groups = [s for s in statements(body) if isinstance(s, Fuse)]
         grouped = {id(s) for group in groups for s in group.body}
         alone = [op for op in ops if id(op) not in grouped and op.op != "load" and any(map(is_tile, op.results))]
+        known = [self._of_group(group) for group in groups]
         self.changed = True
         while self.changed:
             self.changed = False
             for op in alone:
                 self._alone(op)
-            for group in groups:
-                self._group(group)
+            for sources, results in known:
+                self._group(sources, results)
 
     def _assign(self, var: Var, axes: Sequence[bool]) -> None:
         """A tile is assigned what is complete along these axes."""
@@ -73,32 +77,37 @@ class _Search:
                 known = None if None in tiles else _computed(op, tiles)  # type: ignore[arg-type]
                 self._assign(r, known or (False,) * r.type.rank)
 
-    def _group(self, group: Fuse) -> None:
+    def _of_group(self, group: Fuse) -> tuple[list[_Source], list[_Result]]:
+        """The tiles that decide how much a group computes, and those that it gives."""
+        state = axes_of_group(group.body)
+        sources: list[_Source] = [(state.found(axes), name) for name, axes in state.outside.items()]
+        results: list[_Result] = []
+        for op, given in zip([s for s in group.body if isinstance(s, Op)], state.given, strict=True):
+            if op.op == "load":
+                if given is not None and False in self.loaded[id(op)]:
+                    sources.append((state.found(given), self.loaded[id(op)]))
+                continue
+            for r in op.results:
+                if type(r.type) is TileType:
+                    axes = None if r.name in state.floating else state.axes.get(r.name)
+                    results.append((r, (None,) * r.type.rank if axes is None else state.found(axes)))
+        return sources, results
+
+    def _group(self, sources: Sequence[_Source], results: Sequence[_Result]) -> None:
         """A group computes as much along an axis as all tiles have that come from outside; nothing at all where one
         has nothing along an axis of extent 1."""
-        ops = [s for s in group.body if isinstance(s, Op)]
-        state = axes_of_group(group.body)
-        sources = [(axes, self.found.get(name) or (False,) * len(axes)) for name, axes in state.outside.items()]
-        for op, axes in zip(ops, state.given, strict=True):
-            if op.op == "load" and axes is not None:
-                sources.append((axes, self.loaded[id(op)]))
-        short = {
-            None if axis is None else state.find(axis)
-            for axes, complete in sources if False in complete
-            for axis, is_complete in zip(axes, complete, strict=True) if not is_complete
-        }  # fmt: skip
+        short: set[int | None] = set()
+        for axes, of in sources:
+            complete = self.found.get(of, (False,) * len(axes)) if isinstance(of, str) else of
+            if False in complete:
+                short.update([axis for axis, whole in zip(axes, complete, strict=True) if not whole])
         if not short:
             return  # which is what was supposed of its results
-        for op in ops:
-            for r in op.results if op.op != "load" else ():
-                if not isinstance(r.type, TileType):
-                    continue
-                axes = None if r.name in state.floating else state.axes.get(r.name)
-                known = (None,) * r.type.rank if axes is None else state.found(axes)
-                self._assign(r, tuple(
-                    None not in short and extent is not None and (axis is None or axis not in short)
-                    for extent, axis in zip(r.type.shape, known, strict=True)
-                ))  # fmt: skip
+        for var, axes in results:
+            self._assign(var, [
+                None not in short and extent is not None and (axis is None or axis not in short)
+                for extent, axis in zip(var.type.shape, axes, strict=True)  # type: ignore[union-attr]
+            ])  # fmt: skip
 
 
 def loaded_axes(op: Op) -> tuple[bool, ...]:

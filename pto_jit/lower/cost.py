@@ -15,6 +15,7 @@ from pto_jit.ir.nodes import Block, Call, Const, For, Fuse, If, Module, Op, Oper
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.amount import CAP, FACTOR_BITS, Amount, Product
+from pto_jit.lower.axes import touches_tiles
 from pto_jit.lower.names import I64, Scalars, index
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import mutable
@@ -229,7 +230,7 @@ class Estimate:
         fixed = _ELSEWHERE.get(op.op)
         if fixed is not None:
             return Amount.of(fixed)
-        if not any(isinstance(v.type, TileType) for v in (*op.args, *op.results)):
+        if not touches_tiles(op):
             at = tensor_arg(op.op)
             cost = _CHEAP * factor(op.op)
             if at is not None and effects(op.op) != "none":
@@ -243,18 +244,18 @@ class Estimate:
         """The part that grows with the elements."""
         if op.op == "dot":
             return self._dot(op, place)
-        counts = [self._elements(v, op, place) for v in (*op.results, *op.args) if isinstance(v.type, TileType)]
+        counts = [self._elements(v, op, place) for v in (*op.results, *op.args) if type(v.type) is TileType]
         count = counts[0]
         for other in counts[1:]:
             count = self._maximum(count, other)
         if op.op in ("load", "store"):
             tile = next(v.type for v in (*op.results, *op.args) if isinstance(v.type, TileType))
-            return count * Amount.of(_BYTE * tile.dtype.bytes)
+            return count.scaled(_BYTE * tile.dtype.bytes)
         if op.op in _ORDER:
-            return count * Amount.of(_SORT)
+            return count.scaled(_SORT)
         if op.op in _INDIRECT or op.regions:
-            return count * Amount.of(20 * _ELEMENT)
-        return count * Amount.of(_ELEMENT * factor(op.op))
+            return count.scaled(20 * _ELEMENT)
+        return count.scaled(_ELEMENT * factor(op.op))
 
     def _elements(self, var: Operand, op: Op, place: Place) -> Amount:
         """Elements of a tile by its declared extents, where these are known."""

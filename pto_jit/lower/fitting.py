@@ -28,9 +28,26 @@ Operands = tuple[tuple[int, int], ...]
 """Axes of operands: the number of the operand, and the axis of it."""
 
 
+_OPS = 1024
+_of_ops: dict[int, tuple[Op, tuple[Operands | None, ...]]] = {}
+"""What was told of the last operations, which passes and targets ask about over and over: nearly all are the same
+objects.  The key is the identity of the operation, which nobody else gets while it is kept here."""
+
+
 def fits_with(op: Op) -> tuple[Operands | None, ...]:
     """Per axis of the tile that an operation gives: the axes of operands that must all fit for it to fit; None: it
     never does."""
+    known = _of_ops.get(id(op))
+    if known is not None and known[0] is op:
+        return known[1]
+    found = _fits_with(op)
+    if len(_of_ops) >= _OPS:
+        _of_ops.clear()
+    _of_ops[id(op)] = op, found
+    return found
+
+
+def _fits_with(op: Op) -> tuple[Operands | None, ...]:
     result = op.results[0].type
     if type(result) is not TileType:
         return ()
@@ -71,22 +88,31 @@ def fits_with(op: Op) -> tuple[Operands | None, ...]:
 def _elementwise(op: Op, result: TileType) -> tuple[Operands, ...]:
     """An axis of extent 1 fits by itself where another operand's is longer."""
     rank = result.rank
+    shapes = [(n, a.type.shape) for n, a in enumerate(op.args) if type(a.type) is TileType]
+    first = shapes[0][1] if shapes else ()
+    if len(first) == rank and [shape for _, shape in shapes].count(first) == len(shapes):
+        return tuple([tuple([(n, k) for n, _ in shapes]) for k in range(rank)])
     wide: list[list[tuple[int, int]]] = [[] for _ in range(rank)]
     unit: list[list[tuple[int, int]]] = [[] for _ in range(rank)]
-    for n, a in enumerate(op.args):
-        if type(a.type) is TileType:
-            lead = rank - a.type.rank
-            for k, extent in enumerate(a.type.shape):
-                (unit if extent == 1 else wide)[lead + k].append((n, k))
+    for n, shape in shapes:
+        for k, extent in enumerate(shape, rank - len(shape)):
+            (unit if extent == 1 else wide)[k].append((n, k - rank + len(shape)))
     return tuple([tuple(w or u) for w, u in zip(wide, unit, strict=True)])
 
 
 def given_fits(op: Op, fitting: Fitting) -> tuple[bool, ...]:
     """Along which axes the tile that an operation gives fits any extent, where its operands do so along these."""
     known = [fitting.get(a.name) if type(a) is Var else None for a in op.args]
-    return tuple([
-        axes is not None and all((of := known[n]) is not None and of[k] for n, k in axes) for axes in fits_with(op)
-    ])  # fmt: skip
+    out: list[bool] = []
+    for axes in fits_with(op):
+        fits = axes is not None
+        for n, k in axes or ():
+            of = known[n]
+            if of is None or not of[k]:
+                fits = False
+                break
+        out.append(fits)
+    return tuple(out)
 
 
 def fitting_axes(block: Block) -> dict[str, tuple[bool, ...]]:
@@ -195,6 +221,9 @@ def _origins(op: Op, of: Mapping[str, tuple[_Origins, ...]]) -> tuple[_Origins, 
             operand = op.args[n]
             assert type(operand) is Var
             other = of[operand.name][k]
-            found = None if found is None or other is None else found | other
+            if other is None:
+                found = None
+                break
+            found = found | other  # type: ignore[operator]
         out.append(found)
     return tuple(out)

@@ -56,6 +56,7 @@ from pto_jit.lower.axes import (
     GENERATED,
     Axial,
     axes_of_group,
+    never_grouped,
     remember_axes,
     touches_tiles,
     unit_reshape,
@@ -83,32 +84,37 @@ def fuse(module: Module) -> Module:
     return replace(module, funcs=funcs)
 
 
-def _function(func: Func, complete: Complete | None = None) -> Func:
-    """The groups of a function; complete: what is known of its tiles, where that has to be looked at."""
-    mutable = {name for name, count in walk.def_counts(func.body).items() if count > 1}
-    fitting = fitting_axes(func.body)
-    always = always_fitting(func.body, fitting) if fitting else fitting
-    body = _Grouper(walk.use_counts(func.body), mutable, fitting, always, complete).block(func.body)
-    fused = func if body is func.body else replace(func, body=body)
+def _function(func: Func) -> Func:
+    """The groups of a function."""
+    grouper = _Grouper(func.body)
+    fused = grouper.function(func)
     other = over_what_is_valid(func, fused)
-    if other is not None:
-        return _function(other)
-    found = uneven(fused) if complete is None else None
-    return fused if found is None else _function(func, found)
+    if other is None:
+        grouper.complete = uneven(fused)
+        if grouper.complete is None:
+            return fused
+        fused = grouper.function(func)
+        other = over_what_is_valid(func, fused)
+    return fused if other is None else _function(other)
 
 
 class _Grouper:
     """fitting: the axes along which tiles fit any valid extent, always or, of variables, at times; complete: what is
-    known to be complete, where groups could give a part of what they compute."""
+    known to be complete, where groups could give a part of what they compute; before: the groups that were found
+    without it, by the identity of the block, which is kept, and the place in it."""
 
-    def __init__(
-        self, uses: dict[str, int], mutable: set[str], fitting: Fitting, always: Fitting, complete: Complete | None
-    ) -> None:  # fmt: skip
-        self.uses = uses
-        self.mutable = mutable
-        self.fitting = fitting
-        self.always = always
-        self.complete = complete
+    def __init__(self, body: Block) -> None:
+        self.uses = walk.use_counts(body)
+        self.mutable = {name for name, count in walk.def_counts(body).items() if count > 1}
+        self.fitting: Fitting = fitting_axes(body)
+        self.always: Fitting = always_fitting(body, self.fitting) if self.fitting else self.fitting
+        self.complete: Complete | None = None
+        self.before: dict[tuple[int, int], tuple[Block, Fuse | None]] = {}
+
+    def function(self, func: Func) -> Func:
+        """A function with groups."""
+        body = self.block(func.body)
+        return func if body is func.body else replace(func, body=body)
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -151,7 +157,20 @@ class _Grouper:
                 return stmt
 
     def _group(self, block: Block, start: int) -> Fuse | None:
-        """The longest group of statements from `start` on."""
+        """The longest group of statements from `start` on; one that was found before stays if it is none of those that
+        could give a part."""
+        place = id(block), start
+        if self.complete is None:
+            group = self._longest(block, start)
+            self.before[place] = block, group
+            return group
+        if place in self.before:
+            _, group = self.before[place]
+            if group is None or not Units(operations(group), group.keep, self.complete).apart:
+                return group
+        return self._longest(block, start)
+
+    def _longest(self, block: Block, start: int) -> Fuse | None:
         state = Axial()
         best = 0
         ops: list[Op] = []
@@ -160,7 +179,9 @@ class _Grouper:
         admitted = True
         works = False
         for stmt in block[start : start + _LIMIT]:
-            if not isinstance(stmt, Op) or stmt.regions or (reduced and any(r.name in reduced for r in stmt.results)):
+            if type(stmt) is not Op or stmt.regions or never_grouped(stmt):
+                break
+            if reduced and any(r.name in reduced for r in stmt.results):
                 break
             admitted = state.admit(stmt)
             if not admitted:

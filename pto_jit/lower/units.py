@@ -80,8 +80,9 @@ def operations(group: Fuse) -> list[Op]:
 def uneven(fused: Func) -> Complete | None:
     """What is known of the axes of a function's tiles, where there may be nothing of tiles that only a part of what a
     group gives is made of; None: there is no such group."""
-    groups = [s for s in statements(fused.body) if isinstance(s, Fuse)]
-    if not any(Units(operations(group), group.keep, {}).apart for group in groups):
+    groups = [s for s in statements(fused.body) if isinstance(s, Fuse) and len(s.body) > 1]
+    groups = [group for group in groups if Units(operations(group), group.keep, {}).apart]
+    if not groups:
         return None
     complete = complete_axes(fused.body)
     return complete if any(Units(operations(group), group.keep, complete).apart for group in groups) else None
@@ -132,7 +133,7 @@ class Units:
             if over and any(self._units(op.args[0])[k] for k in over):
                 (self.only if len(over) == len(reduced_axes(op)) else self.others).append(op)
             units = self._computed(op)
-            met = _NONE.union(*units, *[self.met.get(a.name, _NONE) for a in op.args if isinstance(a, Var)])
+            met = _NONE.union(*units, *[self.met.get(a.name, _NONE) for a in op.args if type(a) is Var])
             for r in op.results:
                 self.met[r.name] = met
                 if is_tile(r):
@@ -188,7 +189,11 @@ class Units:
             which = unit_reshape(op)
             assert which is not None
             return tuple(_NONE if k is None else tiles[0][k] for k in which)
-        return tuple(_joined(tiles, result.type.rank - k) for k in range(result.type.rank))
+        rank = result.type.rank
+        first = tiles[0] if tiles else ()
+        if len(first) == rank and tiles.count(first) == len(tiles):
+            return first
+        return tuple([_joined(tiles, rank - k) for k in range(rank)])
 
 
 def _read(tile: Var, complete: Sequence[bool]) -> tuple[Empty, ...]:

@@ -60,9 +60,9 @@ def direct(block: Block) -> list[Stmt]:
     while rest:
         stmt = rest.pop()
         found.append(stmt)
+        if type(stmt) is Op:
+            continue
         match stmt:
-            case Op():
-                pass
             case For() | Scope() | Fuse():
                 rest += stmt.body[::-1]
             case While():

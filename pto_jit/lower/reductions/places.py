@@ -98,7 +98,7 @@ class Subscripts:
         """View -> the tensor it looks at, for the views of the body."""
         bases: dict[str, str] = {}
         for op in self.flat:
-            if isinstance(op, Op) and op.op in TENSOR_VIEWS and isinstance(op.args[0], Var):
+            if type(op) is Op and op.op in TENSOR_VIEWS and type(op.args[0]) is Var:
                 name = op.args[0].name
                 bases[op.results[0].name] = bases.get(name, name)
         return bases
@@ -113,14 +113,14 @@ class Subscripts:
             return outer.get(name, name)
 
         for stmt in self.flat:
-            if isinstance(stmt, Call):
+            if type(stmt) is Call:
                 op = Op("call", (), stmt.args, loc=stmt.loc)
                 found += [
                     Access(op, root(a.name), None, True)
                     for a in stmt.args
                     if isinstance(a, Var) and isinstance(a.type, TensorType)
                 ]
-            if not isinstance(stmt, Op) or (at := tensor_arg(stmt.op)) is None or effects(stmt.op) == "none":
+            if type(stmt) is not Op or (at := tensor_arg(stmt.op)) is None or effects(stmt.op) == "none":
                 continue
             tensor = stmt.args[at]
             assert isinstance(tensor, Var)
