@@ -41,7 +41,10 @@ class _Search:
     def __init__(self, body: Block) -> None:
         self.found: dict[str, tuple[bool, ...]] = {}
         self.loaded: dict[int, tuple[bool, ...]] = {}  # by the identity of the load
-        ops = [s for s in statements(body) if type(s) is Op]
+        self.read: set[str] = set()  # where less is found of these tiles, what reads them is looked at again
+        self.changed = True
+        flat = list(statements(body))
+        ops = [s for s in flat if type(s) is Op]
         for op in ops:
             self.found.update([(r.name, tuple([e is not None for e in r.type.shape])) for r in op.results
                                if type(r.type) is TileType])  # fmt: skip
@@ -49,17 +52,20 @@ class _Search:
             if op.op == "load":
                 self.loaded[id(op)] = known = loaded_axes(op)
                 self._assign(op.results[0], known)
-        groups = [s for s in statements(body) if isinstance(s, Fuse)]
-        grouped = {id(s) for group in groups for s in group.body}
-        alone = [op for op in ops if id(op) not in grouped and op.op != "load" and any(map(is_tile, op.results))]
-        known = [self._of_group(group) for group in groups]
-        self.changed = True
+        grouped = {id(s) for group in flat if type(group) is Fuse for s in group.body}
+        work: list[Op | tuple[list[_Source], list[_Result]]] = []
+        for stmt in flat:
+            if type(stmt) is Fuse:
+                work.append(self._of_group(stmt))
+            elif type(stmt) is Op and id(stmt) not in grouped and stmt.op != "load" and any(map(is_tile, stmt.results)):
+                work.append(stmt)
         while self.changed:
             self.changed = False
-            for op in alone:
-                self._alone(op)
-            for sources, results in known:
-                self._group(sources, results)
+            for one in work:
+                if isinstance(one, Op):
+                    self._alone(one)
+                else:
+                    self._group(*one)
 
     def _assign(self, var: Var, axes: Sequence[bool]) -> None:
         """A tile is assigned what is complete along these axes."""
@@ -67,11 +73,13 @@ class _Search:
         both = tuple([a and b for a, b in zip(axes, before, strict=True)])
         if both != before:
             self.found[var.name] = both
-            self.changed = True
+            self.changed |= var.name in self.read
 
     def _alone(self, op: Op) -> None:
         """An operation outside of groups that is not a load."""
-        tiles = [self.found.get(a.name) for a in op.args if isinstance(a, Var) and is_tile(a)]
+        names = [a.name for a in op.args if isinstance(a, Var) and is_tile(a)]
+        self.read.update(names)
+        tiles = [self.found.get(name) for name in names]
         for r in op.results:
             if isinstance(r.type, TileType):
                 known = None if None in tiles else _computed(op, tiles)  # type: ignore[arg-type]
@@ -98,7 +106,11 @@ class _Search:
         has nothing along an axis of extent 1."""
         short: set[int | None] = set()
         for axes, of in sources:
-            complete = self.found.get(of, (False,) * len(axes)) if isinstance(of, str) else of
+            if isinstance(of, str):
+                self.read.add(of)
+                complete = self.found.get(of) or (False,) * len(axes)
+            else:
+                complete = of
             if False in complete:
                 short.update([axis for axis, whole in zip(axes, complete, strict=True) if not whole])
         if not short:

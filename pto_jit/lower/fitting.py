@@ -121,12 +121,13 @@ def fitting_axes(block: Block) -> dict[str, tuple[bool, ...]]:
     ops = [s for s in statements(block) if type(s) is Op and s.results and type(s.results[0].type) is TileType]
     out: dict[str, tuple[bool, ...]] = {}
     changed = any(op.op in GENERATED or op.op == "broadcast_to" for op in ops)
+    read: set[str] = set()  # by an operation that was looked at: where more is known of it, that one is to be again
     while changed:
         changed = False
         for op in ops:
-            if op.op not in GENERATED and op.op != "broadcast_to" and out.keys().isdisjoint([
-                a.name for a in op.args if type(a) is Var
-            ]):  # fmt: skip
+            names = [a.name for a in op.args if type(a) is Var]
+            read.update(names)
+            if out.keys().isdisjoint(names) and op.op not in GENERATED and op.op != "broadcast_to":
                 continue
             found = given_fits(op, out)
             for r in op.results if True in found else ():
@@ -134,7 +135,7 @@ def fitting_axes(block: Block) -> dict[str, tuple[bool, ...]]:
                 now = found if before is None else tuple([a or b for a, b in zip(before, found, strict=True)])
                 if now != before:
                     out[r.name] = now
-                    changed = True
+                    changed |= r.name in read
     return out
 
 
@@ -143,14 +144,17 @@ def always_fitting(block: Block, fitting: Fitting) -> dict[str, tuple[bool, ...]
     ops = [s for s in statements(block) if type(s) is Op and any(r.name in fitting for r in s.results)]
     out = dict(fitting)
     changed = bool(ops)
+    read: set[str] = set()
     while changed:
         changed = False
         for op in ops:
             given = given_fits(op, out)
+            read.update([a.name for a in op.args if type(a) is Var])
             for r in op.results:
-                if r.name in out:
-                    found = tuple([a and b for a, b in zip(given, out[r.name], strict=True)])
-                    changed |= found != out[r.name]
+                before = out.get(r.name)
+                if before is not None:
+                    found = tuple([a and b for a, b in zip(given, before, strict=True)])
+                    changed |= r.name in read and found != before
                     out[r.name] = found
     return out
 

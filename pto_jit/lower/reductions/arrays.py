@@ -49,10 +49,9 @@ class Array:
         return [axis for axis, at in enumerate(self.fixed) if at is None]
 
 
-def find_arrays(loop: For, outer: dict[str, str]) -> list[Array]:
-    """The tensors that every iteration of `loop` accumulates into at many places."""
-    subscripts = Subscripts(loop)
-    accesses = subscripts.accesses(outer)
+def find_arrays(subscripts: Subscripts, outer: dict[str, str]) -> list[Array]:
+    """The tensors that every iteration of a loop accumulates into at many places."""
+    loop, accesses = subscripts.loop, subscripts.accesses(outer)
     varying: set[str] | None = None
     found: dict[str, Array] = {}
     for write in accesses:

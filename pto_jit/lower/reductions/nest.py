@@ -22,6 +22,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import find_arrays
 from pto_jit.lower.reductions.partials import State
+from pto_jit.lower.reductions.places import Subscripts
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.semantic.failures import STEP
 from pto_jit.semantic.table import effects
@@ -88,10 +89,11 @@ def _inner(nest: Nest, live: frozenset[str], views: dict[str, str]) -> Nest | No
         return None
     if inner.kind != "parallel" or any(isinstance(b, Var) and b.name in made for b in bounds):
         return None
-    if find_arrays(inner, views):  # which it accumulates into alone: inside the outer loop it does so in order
+    subscripts = Subscripts(inner)
+    if find_arrays(subscripts, views):  # which it accumulates into alone: inside the outer loop it does so in order
         return None
     following = live | {v.name for v in free_vars(body)} | {v.name for v in free_vars(body[at + 1 :])}
-    found = states_of(inner, following, views)
+    found = states_of(subscripts, following, views)
     if len(found) != len(nest.states):
         return None
     links: set[int] = set()

@@ -55,6 +55,7 @@ class Subscripts:
 
     def __init__(self, loop: For) -> None:
         self.loop = loop
+        self._accesses: list[Access] | None = None
         self.flat = direct(loop.body)
         self.made: dict[str, Op | None] = {loop.var.name: None}
         for stmt in self.flat:
@@ -104,7 +105,13 @@ class Subscripts:
         return bases
 
     def accesses(self, outer: dict[str, str]) -> list[Access]:
-        """What the body does to tensors that exist before it; `outer` are the views made outside of it."""
+        """What the body does to tensors that exist before it; `outer` are the views made outside of it, and the same
+        for all who ask."""
+        if self._accesses is None:
+            self._accesses = self._look(outer)
+        return self._accesses
+
+    def _look(self, outer: dict[str, str]) -> list[Access]:
         bases = self.bases()
         found: list[Access] = []
 
@@ -147,11 +154,10 @@ class Subscripts:
         return None if None in keys else (what, *keys)
 
 
-def find_places(loop: For, outer: dict[str, str]) -> tuple[list[Place], list[tuple[str, NoReduction, Op]]]:
-    """The places that `loop` accumulates into, and those read and written by all iterations in another way (with the
+def find_places(subscripts: Subscripts, outer: dict[str, str]) -> tuple[list[Place], list[tuple[str, NoReduction, Op]]]:
+    """The places that a loop accumulates into, and those read and written by all iterations in another way (with the
     tensor's name and a write)."""
-    subscripts = Subscripts(loop)
-    accesses = subscripts.accesses(outer)
+    loop, accesses = subscripts.loop, subscripts.accesses(outer)
     places: list[Place] = []
     wrong: list[tuple[str, NoReduction, Op]] = []
     done: set[tuple[str, Key]] = set()

@@ -15,22 +15,23 @@ from pto_jit.lower.reductions.partials import State
 from pto_jit.lower.reductions.places import Subscripts, find_places
 
 
-def states_of(loop: For, live: Set[str], views: dict[str, str]) -> list[State]:
-    """What `loop` reduces; `live` are the names that may be read after it, `views` the views made outside of it.
+def states_of(subscripts: Subscripts, live: Set[str], views: dict[str, str]) -> list[State]:
+    """What a loop reduces; `live` are the names that may be read after it, `views` the views made outside of it.
 
     Raises ScheduleError for a variable that is carried from one iteration to the next, or read after the loop, and is
     no reduction, and for a place that every iteration reads and writes in another way.
     """
+    loop = subscripts.loop
     found = [_explicit(loop, reduction) for reduction in loop.reductions]
     claimed = {v.name for state in found for v in state.vars}
-    assigned = {v.name for v in vars_made(direct(loop.body))} - {loop.var.name}
+    assigned = {v.name for v in vars_made(subscripts.flat)} - {loop.var.name}
     carried = [v for v in free_vars(loop.body) if v.name in assigned and v.name not in claimed]
     after = {name for name in assigned if name in live and name not in claimed}
     for var in carried:
         found.append(_variable(loop, var, (after | {v.name for v in carried}) - {var.name}))
     for name in sorted(after - {v.name for v in carried}):
         raise _last_value(loop, name)
-    places, wrong = find_places(loop, views)
+    places, wrong = find_places(subscripts, views)
     for base, problem, write in wrong:
         raise ScheduleError(
             f"all iterations of a parallel loop read and write one place of `{source_name(base)}`, and this is not a "
@@ -44,7 +45,6 @@ def states_of(loop: For, live: Set[str], views: dict[str, str]) -> list[State]:
         )
     if not places:
         return found
-    subscripts = Subscripts(loop)
     for place in places:
         init = identity(place.found.kind, place.type.dtype)
         computed = subscripts.computed((*place.read.args, *place.write.args[1:]))

@@ -106,6 +106,7 @@ from pto_jit.lower.reductions.partials import (
     stored_in,
     when,
 )
+from pto_jit.lower.reductions.places import Subscripts
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
@@ -203,10 +204,15 @@ class _Splitter:
             case For():
                 around = live | {v.name for v in free_vars(stmt.body)}
                 whole = stmt
-                arrays = find_arrays(stmt, self.views) if stmt.kind == "parallel" else []
-                if arrays and (divided or not self.scopes):
-                    stmt = self.in_order(stmt, [one.base for one in arrays], divided)
-                states = states_of(stmt, live, self.views) if stmt.kind == "parallel" else []
+                arrays: list[Array] = []
+                states: list[State] = []
+                if stmt.kind == "parallel":
+                    subscripts = Subscripts(stmt)
+                    arrays = find_arrays(subscripts, self.views)
+                    if arrays and (divided or not self.scopes):
+                        stmt = self.in_order(stmt, [one.base for one in arrays], divided)
+                    else:
+                        states = states_of(subscripts, live, self.views)
                 if not self.scopes and (tiles := [one.name for one in states if _has_tiles(one)]):
                     stmt, states = self.in_order(stmt, tiles, divided), []
                 if stmt.kind == "parallel" and (states or arrays):
