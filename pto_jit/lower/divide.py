@@ -58,6 +58,7 @@ from pto_jit.lower.lines import Axis, Lines, root_of
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.parted import DividedLine, PartLoops
+from pto_jit.lower.pieces import Piece, without_crossing_tiles
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 from pto_jit.slotted import field, frozen, mutable, replace
 
@@ -142,25 +143,26 @@ class Divider:
         inside = use_counts(scope.body)
         used = {name for name, count in inside.items() if self.uses[name] > count}  # elsewhere
         used |= {v.name for v in free_vars(scope.body)}
-        pieces: list[tuple[bool, list[Stmt]]] = []  # whether these are loops over parts
+        pieces: list[Piece] = []
         begin = 0
         for plain, run in groupby(scope.body, _is_plain):
             stmts = list(run)
             begin += len(stmts)
             after = {v.name for v in free_vars(scope.body[begin:])} if plain else set()
-            pieces += (self._run(stmts, scope, used | after) if plain else None) or [(False, stmts)]
-        if not any(divided for divided, _ in pieces):
+            pieces += (self._run(stmts, scope, used | after) if plain else None) or [(stmts, None)]
+        pieces = without_crossing_tiles(pieces)
+        if all(loops is None for _, loops in pieces):
             return (scope,)
         out: list[Stmt] = []
-        for divided, group in groupby(pieces, lambda piece: piece[0]):
-            stmts = [s for _, some in group for s in some]
+        for divided, group in groupby(pieces, lambda piece: piece[1] is not None):
+            stmts = [s for whole, loops in group for s in loops or whole]
             if divided or scope.named or all(map(is_host, stmts)):
                 out += stmts
             elif stmts:
                 out.append(replace(scope, body=tuple(stmts)))
         return (replace(scope, body=tuple(out)),) if scope.named else out
 
-    def _run(self, run: list[Stmt], scope: Scope, used: set[str]) -> list[tuple[bool, list[Stmt]]] | None:
+    def _run(self, run: list[Stmt], scope: Scope, used: set[str]) -> list[Piece] | None:
         """Operations one after the other, those that are divided as loops; None where none is.  `used`: what is read
         before it is made here, or after."""
         host: list[Stmt] = []
@@ -181,13 +183,11 @@ class Divider:
             return None
         whole = self._divided(tiles, scope)
         if whole is not None:
-            return [(False, host), (True, whole)]
+            return [(host, None), (tiles, whole)]
         segments = _segments(tiles)
         pieces = [(s, (self._divided(s, scope) if len(segments) > 1 else None) or self._by_way_of_memory(s, scope))
                   for s in segments]  # fmt: skip
-        if all(loops is None for _, loops in pieces):
-            return None
-        return [(False, host), *((loops is not None, loops or segment) for segment, loops in pieces)]
+        return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
 
     def look(self) -> None:
         """Find what makes the variables of the function, and the names that it has."""
@@ -259,7 +259,9 @@ class Divider:
     def loops(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> PartLoops | None:
         """The loops over the parts of operations that end with stores; None as above."""
         stores = [op for op in ops if op.op == "store"]
-        if not stores or not all(is_movable(op) for op in ops):
+        made = {r.name for op in ops for r in op.results}
+        read = {v.name for op in ops for v in uses(op) if isinstance(v.type, TileType)}
+        if not stores or not made.issuperset(read) or not all(map(is_movable, ops)):
             return None
         lines = Lines(tuple(ops))
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]

@@ -194,10 +194,9 @@ class _Totals:
         elif op.op in ("any", "all"):  # devices merge numbers
             work = i32
         kind = _COMBINE[op.op]
-        total = Var(result.name, result.type)
-        if work != dtype or isinstance(result.type, TileType):
-            total = names.fresh(result.name, ScalarType(work))
-        start = Const(0.0, total.type) if kind == "add" and work.kind == "f" else identity(kind, work)
+        type = ScalarType(work)
+        total = Var(result.name, type) if result.type == type else names.fresh(result.name, type)
+        start = Const(0.0, type) if kind == "add" and work.kind == "f" else identity(kind, work)
         out: list[Stmt] = [*loops.scalars.block, Op("copy", (total,), (start,), (), (), op.loc)]
         loops.scalars.block.clear()
         loop = self._loop(op, ops, loops, total, kind)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -393,3 +394,32 @@ def test_what_is_divided_after_a_product_is_told_too(target: str) -> None:
     assert sum("what is computed of whole tensors is divided" in text for text in told) == 1
     explained = pto.jit(target=target)(attended.__wrapped__).explain(spec, spec, spec)
     assert told == [str(d) for d in explained.decisions]
+
+
+@pto.jit
+def beside_a_scan(x, z, y):
+    """The scan of any function is no operation that is divided: what it gives is read by the same scope."""
+    t = pl.associative_scan(x * 2.0, 1, lambda a, b: pl.maximum(a, b))
+    z[...] = x + 1.0
+    y[...] = t - pl.max(x, axis=1, keepdims=True)
+
+
+@pto.jit
+def carried(x, z, y):
+    t = x * 0.5
+    for _ in pl.range(3):
+        t = t * 0.5 + x
+    z += x
+    y[...] = t * 2.0
+
+
+@needs_compiler
+@pytest.mark.parametrize("fn", [beside_a_scan, carried], ids=lambda fn: fn.__name__)
+def test_tiles_that_are_made_elsewhere_are_whole(fn: Any) -> None:
+    wanted = arguments((5, 70))
+    fn(*wanted)
+    for got, value in zip(emulated(fn, *arguments((5, 70)), orders=(0,))[1], wanted, strict=True):
+        close(got, value)
+    if fn is carried:
+        spec = pto.spec((None, None), pl.f32)
+        assert fn.compile(spec, spec, spec, target="ascend").sources
