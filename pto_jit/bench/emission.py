@@ -81,10 +81,42 @@ def calls_text(lines: int = 100) -> str:
     return "\n".join(text) + "\n"
 
 
+def tasks_text(calls: int = 90) -> str:
+    """The source of a kernel `tasks(x, y, z, s)` of so many calls of three in-core functions: on 16 rows each."""
+    text = [
+        "@pto.incore",
+        "def scaled(x, y, s):",
+        "    pl.store(pl.load(x, [0, 0], [16, 64]) * s + 1.0, [0, 0], y)",
+        "@pto.incore",
+        "def larger(x, z, y):",
+        "    pl.store(pl.maximum(pl.load(x, [0, 0], [16, 64]), pl.load(z, [0, 0], [16, 64])), [0, 0], y)",
+        "@pto.incore",
+        "def shares(x, y):",
+        "    t = pl.load(x, [0, 0], [16, 64])",
+        "    pl.store(t / pl.sum(t, axis=1, keepdims=True), [0, 0], y)",
+        "def tasks(x, y, z, s):",
+    ]
+    for k in range(calls):
+        x, y, z = (f"{name}[{16 * k} : {16 * k + 16}]" for name in "xyz")
+        text.append("    " + (f"scaled({x}, {y}, s)", f"larger({x}, {z}, {y})", f"shares({z}, {y})")[k % 3])
+    return "\n".join(text) + "\n"
+
+
+def scopes_text(scopes: int = 45) -> str:
+    """The source of a kernel `scopes(x, y, z, s)` of so many scopes, which compute with 16 rows each."""
+    text = ["def scopes(x, y, z, s):"]
+    for k in range(scopes):
+        rows = f"{16 * k} : {16 * k + 16}"
+        text += ["    with pl.incore():", f"        y[{rows}] = x[{rows}] * s + z[{rows}]"]
+    return "\n".join(text) + "\n"
+
+
 KERNELS: dict[str, Callable[[], tuple[str, str, tuple[Any, ...]]]] = {
     "operations on tiles": lambda: ("tiles", tiles_text(), (_array(), _array(), 0.5)),
     "loops that call functions": lambda: ("calls", calls_text(), (_array(), _array(), 0.5)),
     "loops and branches on carried tiles": lambda: ("k", kernel_text(), (_array(), _array(), _array(), 3, 0.5)),
+    "calls of in-core functions": lambda: ("tasks", tasks_text(), (*(_array(1440) for _ in range(3)), 0.5)),
+    "in-core scopes": lambda: ("scopes", scopes_text(), (*(_array(720) for _ in range(3)), 0.5)),
 }
 """What the lines of a kernel are -> its name, its source and arguments."""
 
@@ -150,5 +182,5 @@ def _files(stages: Stages, options: Options) -> dict[str, str]:
             return written_files(write_stages(stages, options))
 
 
-def _array() -> Any:
-    return np.zeros((64, 64), np.float32)
+def _array(rows: int = 64) -> Any:
+    return np.zeros((rows, 64), np.float32)

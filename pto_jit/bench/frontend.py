@@ -61,7 +61,7 @@ def kernel_text(lines: int = 100) -> str:
 def kernel_of(text: str, filename: str, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
     """The function `name` of a source, and its parameters for some arguments."""
     linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
-    names: dict[str, Any] = {"pl": pl}
+    names: dict[str, Any] = {"pl": pl, "pto": pto}
     exec(compile(text, filename, "exec"), names)
     parameters = pto.jit(names[name])._parameters
     return names[name], parameters.classify(*parameters.bind(arguments, {})).params

@@ -41,6 +41,7 @@ After::
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
@@ -214,7 +215,7 @@ class _Interchange:
         names = (source_name(inner.var.name), source_name(outer.var.name))
         self.decisions.append(Decision("interchange", names, applied, reason, inner.loc))
 
-    def _cost(self, loop: Loop, innermost: Loop, accesses: list[Access]) -> int:
+    def _cost(self, loop: Loop, innermost: Loop, accesses: Sequence[Access]) -> int:
         """What the accesses cost when `loop` is the innermost one."""
         return sum(_access_cost(self.dependences, loop, a) * _INSIDE ** (len(a.stack) - len(innermost.outer))
                    for a in accesses)  # fmt: skip

@@ -15,7 +15,7 @@ from pto_jit.errors import Note, ScheduleError
 from pto_jit.ir.nodes import For, Module
 from pto_jit.ir.walk import statements
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.dependence import Access, Dependences, Loop, conflict, pairs
+from pto_jit.lower.dependence import Access, Dependences, Loop, Order, Pairs, conflict
 from pto_jit.lower.dependence.conflicts import DIVIDED
 from pto_jit.lower.names import source_name
 
@@ -43,8 +43,9 @@ def _check(dependences: Dependences, loop: Loop) -> None:
     found, around = dependences.found, loop.outer[:-1]
     assert isinstance(loop.stmt, For)
     split = loop.stmt.kind != "parallel"  # a reduction is split: its partial results are allocated, and not the user's
-    for a, b in pairs(found.inside(loop)):
-        if not a.shares_root(b) or (a.atomic is not None and b.atomic is not None):
+    orders: list[Order] = [[(loop, "<")], [(loop, ">")]]
+    for a, b in Pairs(found, loop, frozenset(around), orders).found():
+        if a.atomic is not None and b.atomic is not None:
             continue
         if split and a.root.kind != "argument":
             continue

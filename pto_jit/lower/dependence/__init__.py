@@ -18,10 +18,10 @@ for Supercomputing" (1988); W. Pugh, "The Omega Test" (1991).
 
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop
 from pto_jit.lower.dependence.conflicts import Conflict, conflict, may_alias
-from pto_jit.lower.dependence.questions import Answer, Dependences, Reduction, Witness, pairs
+from pto_jit.lower.dependence.questions import Answer, Dependences, Order, Pairs, Reduction, Witness
 from pto_jit.lower.dependence.recovery import collect
 
 __all__ = [
-    "Access", "Accesses", "Answer", "Conflict", "Dependences", "Loop", "Reduction", "Witness", "collect", "conflict",
-    "may_alias", "pairs",
+    "Access", "Accesses", "Answer", "Conflict", "Dependences", "Loop", "Order", "Pairs", "Reduction", "Witness",
+    "collect", "conflict", "may_alias",
 ]  # fmt: skip

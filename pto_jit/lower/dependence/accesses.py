@@ -8,7 +8,7 @@ look at; a reshaped tensor has coordinates of its own and is compared by the fla
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pto_jit.errors import Loc
@@ -148,21 +148,27 @@ class Accesses:
     outside: list[tuple[Op, tuple[int, ...]]] = field(default_factory=list)  # effects on the outside world
     distances: dict[tuple[int, int], dict[int, int] | None] = field(default_factory=dict)  # see `quick.distances`
     answers: dict[tuple[object, ...], Conflict] = field(default_factory=dict)  # see `conflict`
+    _by_stmt: dict[int, Loop] = field(default_factory=dict)  # loops by the ids of their statements
+    _by_loop: dict[int, list[Access]] = field(default_factory=dict)  # accesses by the numbers of the loops around them
 
     def loop_of(self, stmt: For) -> Loop | None:
         """The loop of a statement of the function, by identity."""
-        for loop in self.loops:
-            if loop.stmt is stmt:
-                return loop
-        return None
+        if len(self._by_stmt) != len(self.loops):
+            self._by_stmt = {id(loop.stmt): loop for loop in reversed(self.loops)}
+        return self._by_stmt.get(id(stmt))
 
     def loop_named(self, name: str) -> Loop | None:
         """The loop with this variable; None when there is none or more than one."""
         found = [loop for loop in self.loops if isinstance(loop.stmt, For) and loop.stmt.var.name == name]
         return found[0] if len(found) == 1 else None
 
-    def inside(self, loop: Loop) -> list[Access]:
-        return [a for a in self.accesses if loop.number in a.stack]
+    def inside(self, loop: Loop) -> Sequence[Access]:
+        """The accesses inside a loop, of all that were found."""
+        if not self._by_loop:
+            for access in self.accesses:
+                for number in access.stack:
+                    self._by_loop.setdefault(number, []).append(access)
+        return self._by_loop.get(loop.number, ())
 
     def text(self, access: Access, *, line: bool = True) -> str:
         """An access as the user would write it, with its line."""

@@ -8,13 +8,16 @@ promises with `parallel=True` or `chunk=` is believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import For, Func, Module, Op, Var
 from pto_jit.ir.walk import block_defs, statements
-from pto_jit.lower.dependence.accesses import Access, Accesses, Loop
-from pto_jit.lower.dependence.conflicts import Conflict, Relation, Verdict, conflict, is_divided
+from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Root
+from pto_jit.lower.dependence.conflicts import Conflict, Relation, Verdict, conflict, is_divided, may_alias
+from pto_jit.lower.dependence.quick import all_apart
 from pto_jit.lower.dependence.recovery import collect
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import field, frozen, mutable
@@ -152,7 +155,9 @@ class Dependences:
         found, same = self.found, [outer.number for outer in around]
         possible: Witness | None = None
         both = (*orders, *map(_reversed, orders))
-        for a, b in pairs(found.inside(loop)):
+        inside = Pairs(found, loop, frozenset(same), both)
+        inside.across = not apart or not inside.known
+        for a, b in inside.found():
             if possible is not None and not a.shares_root(b):
                 continue  # of different tensors nothing is certain
             if apart and not a.shares_root(b) and "unknown" not in (a.root.kind, b.root.kind):
@@ -167,6 +172,7 @@ class Dependences:
                 if result.verdict == "yes":
                     return witness
                 possible = possible or witness
+                inside.across = False
         return possible
 
     def _commute(self, a: Access, b: Access, *, atomics: bool) -> bool:
@@ -200,14 +206,55 @@ class Dependences:
         return f"{sure}{what} (direction ({order}) over {loops})"
 
 
-def pairs(accesses: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
-    """All pairs of accesses, in the order of the text, of which one writes; a write is paired with itself."""
-    for k, a in enumerate(accesses):
-        if a.write:
-            yield a, a
-        for b in accesses[k + 1 :]:
-            if a.write or b.write:
-                yield a, b
+class Pairs:
+    """Pairs of accesses in a loop, in the order of the text, of which one writes; a write is paired with itself.
+
+    Without those of tensors whose accesses are all apart in iterations of such orders: nobody need ask about these.
+    across: with pairs of different tensors, where one of the two may be the same memory as some other; it may be
+    switched off on the way, from when on there are few of them.
+    """
+
+    across = False
+
+    def __init__(self, found: Accesses, loop: Loop, shared: frozenset[int], orders: Sequence[Order]) -> None:
+        self.accesses = found.inside(loop)
+        self.of_tensor: dict[Root, list[Access]] = {}
+        for access in self.accesses:
+            self.of_tensor.setdefault(access.root, []).append(access)
+        self.aliases: dict[Root, bool] = {}
+        self.known = all(root.kind != "unknown" for root in self.of_tensor)
+        self.left = {
+            root for root, some in self.of_tensor.items()
+            if len(some) <= _PAIR or root.kind == "unknown" or not all_apart(found, some, shared, orders)
+        }  # fmt: skip
+
+    def found(self) -> Iterator[tuple[Access, Access]]:
+        """The pairs."""
+        before = Counter[Root]()
+        for k, a in enumerate(self.accesses):
+            root = a.root
+            before[root] += 1
+            others: Iterable[Access] = ()
+            if self.across and self._has_alias(root):
+                others = (b for b in islice(self.accesses, k + 1, None) if root in self.left or not a.shares_root(b))
+            elif root in self.left:
+                others = islice(self.of_tensor[root], before[root], None)
+            if a.write and root in self.left:
+                yield a, a
+            for b in others:
+                if a.write or b.write:
+                    yield a, b
+
+
+    def _has_alias(self, root: Root) -> bool:
+        """Whether a tensor may be the same memory as another one in the loop."""
+        known = self.aliases.get(root)
+        if known is None:
+            known = self.aliases[root] = any(may_alias(root, other) for other in self.of_tensor if other != root)
+        return known
+
+
+_PAIR = 2  # accesses, which are asked about at once
 
 
 def _reversed(order: Order) -> Order:

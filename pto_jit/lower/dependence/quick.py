@@ -74,23 +74,55 @@ def apart(found: Accesses, a: Access, b: Access, shared: frozenset[int], order: 
     most one loop of constant step; what a later iteration is at least beyond an earlier one is enough for the extents.
     Banerjee's inequalities would say the same, of a system of all bounds.
     """
-    values = found.values
-    if a.space.key != b.space.key or (a.space.key is not None and not values.varies(*a.space.extents) <= shared):
+    if a.space.key != b.space.key or not _stays(found, a, shared):
         return False
-    relations = {loop.atom: relation for loop, relation in order if not loop.step.terms}
-    for one, other in zip(a.spans, b.spans, strict=True):
-        if one.low is None or other.low is None or one.low.terms != other.low.terms:
-            continue
-        moved = [(number, k) for number, k in one.low.terms if not values.atoms[number].varies <= shared]
-        if len(moved) > 1 or (moved and moved[0][0] not in relations):
-            continue
-        low = high = other.low.const - one.low.const  # how far `b` begins behind `a`, at least and at most
-        if moved and relations[moved[0][0]] != "=":
-            k = moved[0][1] if relations[moved[0][0]] == "<" else -moved[0][1]
-            low, high = (low + k, math.inf) if k > 0 else (-math.inf, high + k)
-        if low >= _extent(one) or -high >= _extent(other):
+    along = _Along(found, shared, order)
+    return any(along.apart(one, other) for one, other in zip(a.spans, b.spans, strict=True))
+
+
+def all_apart(found: Accesses, accesses: Sequence[Access], shared: frozenset[int], orders: Sequence[Order]) -> bool:
+    """Whether `apart` holds for any two of the accesses of a tensor, and for each with itself, in all of the orders:
+    asked of their spans along one axis, of which only few are different."""
+    first = accesses[0]
+    if any(a.space.key != first.space.key or not _stays(found, a, shared) for a in accesses):
+        return False
+    rules = [_Along(found, shared, order) for order in orders]
+    for spans in zip(*[a.spans for a in accesses], strict=True):
+        different = dict.fromkeys(spans)
+        if len(different) <= _FEW and all(
+            along.apart(one, other) for one in different for other in different for along in rules
+        ):
             return True
     return False
+
+
+_FEW = 8
+
+
+def _stays(found: Accesses, access: Access, shared: frozenset[int]) -> bool:
+    """Whether the coordinates of an access are the same in both iterations."""
+    return access.space.key is None or found.values.varies(*access.space.extents) <= shared
+
+
+class _Along:
+    """The question of `apart` along one axis."""
+
+    def __init__(self, found: Accesses, shared: frozenset[int], order: Order) -> None:
+        self.atoms = found.values.atoms
+        self.shared = shared
+        self.relations = {loop.atom: relation for loop, relation in order if not loop.step.terms}
+
+    def apart(self, one: Span, other: Span) -> bool:
+        if one.low is None or other.low is None or one.low.terms != other.low.terms:
+            return False
+        moved = [(number, k) for number, k in one.low.terms if not self.atoms[number].varies <= self.shared]
+        if len(moved) > 1 or (moved and moved[0][0] not in self.relations):
+            return False
+        low = high = other.low.const - one.low.const  # how far the second begins behind the first, at least and at most
+        if moved and self.relations[moved[0][0]] != "=":
+            k = moved[0][1] if self.relations[moved[0][0]] == "<" else -moved[0][1]
+            low, high = (low + k, math.inf) if k > 0 else (-math.inf, high + k)
+        return low >= _extent(one) or -high >= _extent(other)
 
 
 def _extent(span: Span) -> float:

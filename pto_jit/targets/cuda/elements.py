@@ -268,7 +268,7 @@ class _Sharer:
 
     def _independent(self, stmt: For) -> bool:
         """Whether no number, and no element of one tensor, connects two iterations of a loop over elements."""
-        from pto_jit.lower.dependence import conflict, pairs
+        from pto_jit.lower.dependence import Order, Pairs, conflict
 
         body = list(statements(stmt.body))
         if stmt.kind != "sequential" or not isinstance(stmt.step, Const) or stmt.step.value <= 0:
@@ -280,7 +280,8 @@ class _Sharer:
         ):
             return False
         assigned = block_defs(stmt.body)
-        if any(v.name in assigned for v in free_vars(stmt.body)) or assigned & read_outside(self.body, stmt):
+        everywhere, inside = use_counts(self.body), use_counts(stmt.body)
+        if any(v.name in assigned for v in free_vars(stmt.body)) or any(everywhere[n] > inside[n] for n in assigned):
             return False
         loop = self.dependences.loop(stmt)
         if loop is None:
@@ -288,13 +289,12 @@ class _Sharer:
         found = self.dependences.found
         if any(loop.number in stack for _, stack in found.outside):
             return False
-        around = [found.loops[n].number for n in loop.outer[:-1]]
-        for a, b in pairs(found.inside(loop)):
-            if "unknown" in (a.root.kind, b.root.kind):
-                return False
-            if a.root != b.root:
-                continue
-            orders = [[(loop, "<")]] if a is b else [[(loop, "<")], [(loop, ">")]]
-            if any(conflict(found, a, b, around, order).verdict != "no" for order in orders):  # type: ignore[arg-type]
-                return False
-        return True
+        around = loop.outer[:-1]
+        both: list[Order] = [[(loop, "<")], [(loop, ">")]]
+        pairs = Pairs(found, loop, frozenset(around), both)
+        if not pairs.known and any(a.write for a in pairs.accesses):
+            return False
+        return all(
+            conflict(found, a, b, around, order).verdict == "no"
+            for a, b in pairs.found() for order in (both[:1] if a is b else both)
+        )  # fmt: skip

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from pto_jit.lower.dependence import Accesses, Dependences, pairs
+from pto_jit.lower.dependence import Access, Accesses, Dependences
 from pto_jit.lower.dependence.violations import violation
 from tests.lower.dependence.nests import Nest, Touch, random_nest, record
 from tests.lower.dependence.vectors import common_loops, vectors
@@ -34,6 +35,14 @@ def true_vectors(found: Accesses, touched: dict[int, list[Touch]]) -> dict[tuple
             directions = tuple("<" if i < j else ">" if i > j else "=" for i, j in common)
             out.setdefault((a.order, b.order), set()).add(directions)
     return out
+
+
+def pairs(accesses: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+    """All pairs of accesses, in the order of the text, of which one writes; a write is paired with itself."""
+    for k, a in enumerate(accesses):
+        for b in accesses[k:]:
+            if a.write if a is b else a.write or b.write:
+                yield a, b
 
 
 def check(nest: Nest, tally: Counter[str]) -> None:
