@@ -13,6 +13,7 @@ from pto_jit.targets.cpu.constants import Index, Value, i64
 from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.sharing import share_lines
 from pto_jit.targets.cpu.structure import common_extents
 from pto_jit.targets.cpu.tiles import copy_region, fits_anything, materialise
 from pto_jit.targets.cpu.values import Tensor, Tile
@@ -92,12 +93,24 @@ def write_take(w: FunctionWriter, op: Op) -> None:
         tensor = Tensor(tensor.dtype, code.offset(tensor.pointer, distance), extents, tensor.strides)
     lead, tail = tensor.extents[:axis], tensor.extents[axis + 1 :]
     out = new_tile(w, op.results[0], (*lead, *index.declared, *tail), (*lead, *index.valid, *tail))
-    n = index.rank
+
+    def part(w: FunctionWriter, parts: list[Any], _: object) -> None:
+        _take_each(w, op, axis, *parts)
+
+    of_index, of_tensor = (0 if index.rank else None, None) if axis == 0 else (None, 0)
+    of_out = None if of_index is of_tensor is None else 0
+    share_lines(w, op, [(out, of_out), (tensor, of_tensor), (index, of_index)], part)
+    give(w, op.results[0], out)
+
+
+def _take_each(w: FunctionWriter, op: Op, axis: int, out: Tile, tensor: Tensor, index: Tile) -> None:
+    """The rows or elements at all indices."""
+    tail, n = tensor.extents[axis + 1 :], index.rank
 
     def body(i: list[Index]) -> None:
         before, at, after = i[:axis], i[axis : axis + n], i[axis + n :]
         where = _index(w, op, index, at, tensor.extents[axis], "x[index]")
-        source = code.offset(address(w, tensor, [*before, where, *([0] * len(tail))]), 0)
+        source = w.code.offset(address(w, tensor, [*before, where, *([0] * len(tail))]), 0)
         w.record(op, tensor, source, tail, tensor.strides[axis + 1 :])
         target = address(w, out, [*i[: axis + n], *([0] * len(tail))])
         if after:
@@ -118,7 +131,6 @@ def write_take(w: FunctionWriter, op: Op) -> None:
         each(w, out.valid[: axis + n], body)
     else:
         each(w, out.valid[:-1], row)
-    give(w, op.results[0], out)
 
 
 def settled(w: FunctionWriter, operand: Operand) -> Tile:

@@ -13,6 +13,7 @@ from pto_jit.targets.cpu.constants import Index
 from pto_jit.targets.cpu.elements import address, each, give, new_tile
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.placed import write_stored
+from pto_jit.targets.cpu.sharing import other_axis, share_lines
 from pto_jit.targets.cpu.strided import MOST, interleave
 from pto_jit.targets.cpu.structure import common_extents, need_complete
 from pto_jit.targets.cpu.tiles import copy_region, given_fits, may_fit
@@ -73,14 +74,19 @@ def _concat(w: FunctionWriter, op: Op) -> _Joined:
     declared[axis] = code.add(*(t.declared[axis] for t in tiles))
     valid[axis] = code.add(*(t.valid[axis] for t in tiles))
 
-    def copy(out: Tile) -> None:
+    def lines(w: FunctionWriter, parts: list[Tile], _: object) -> None:
+        out, *tiles = parts
         start: Index = 0
         for t in tiles:
-            part = list(valid)
+            part = list(out.valid)
             part[axis] = t.valid[axis]
-            to = code.offset(out.pointer, code.mul(start, out.strides[axis]))
+            to = w.code.offset(out.pointer, w.code.mul(start, out.strides[axis]))
             copy_region(w, t.dtype, to, out.strides, t.pointer, t.strides, part)
-            start = code.add(start, t.declared[axis])
+            start = w.code.add(start, t.declared[axis])
+
+    def copy(out: Tile) -> None:
+        at = other_axis(out.rank, axis)
+        share_lines(w, op, [(t, at) for t in (out, *tiles)], lines)
 
     return _Joined(tiles, declared, valid, copy)
 

@@ -41,6 +41,7 @@ from pto_jit.targets.cpu.elementwise import cast, from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.merging import merge_sort
 from pto_jit.targets.cpu.ranks import DIGIT, copy_element, each_vector, rank_bits, rank_of, sort_values, whole_blocks
+from pto_jit.targets.cpu.sharing import share_lines
 from pto_jit.targets.cpu.tiles import copy_region, fill_tile
 from pto_jit.targets.cpu.values import Tile
 
@@ -49,6 +50,7 @@ _ANY = (1 << 31) - 1  # elements of a row at most: their indices are i32
 _VALUES = {(64, 32): _ANY, (64, 64): _ANY, (32, 32): _ANY, (32, 64): 4096}
 """By the bytes of a register and the bits of a rank, the longest rows that vectors sort faster than counting does."""
 _PAIRS = {64: 4096, 32: 256}  # the same for integers of rank and index, by the bytes of a register
+SORTING = 16  # what an element that is sorted costs, in copies of one
 _COUNTS = 4 << DIGIT  # bytes of the counters of one digit
 
 
@@ -397,37 +399,53 @@ def rows_in_order(
     code.call("pto_scratch_pop", VOID, [code.worker, block])
 
 
+def by_rows(*tiles: Tile) -> list[tuple[Tile, int | None]]:
+    """Tiles whose rows, along their last axes, do not depend on each other."""
+    return [(tile, 0 if tile.rank > 1 else None) for tile in tiles]
+
+
 def write_sort(w: FunctionWriter, op: Op) -> None:
-    code = w.code
     tile = w.tile(op.args[0])
     descending = bool(op.attr("descending"))
     out = new_tile(w, op.results[0], tile.declared, tile.valid)
     if op.op == "sort":
-        n = tile.valid[-1]
         function = w.module.llvm.globals[_value_sorter(w, tile.dtype, descending)]
-        block = code.call("pto_scratch_push", PTR, [code.worker, i64(sorting_room(w, tile.dtype, n))])
-        w.got_memory(block)
 
-        def row(i: list[Index]) -> None:
-            keys, target = address(w, tile, [*i, 0]), address(w, out, [*i, 0])
-            code.b.call(function, [keys, i64(tile.strides[-1]), i64(n), target, block])
+        def values(w: FunctionWriter, tiles: list[Tile], _: object) -> None:
+            code, (keys, target) = w.code, tiles
+            n = keys.valid[-1]
+            block = code.call("pto_scratch_push", PTR, [code.worker, i64(sorting_room(w, keys.dtype, n))])
+            w.got_memory(block)
 
-        each(w, tile.valid[:-1], row)
-        code.call("pto_scratch_pop", VOID, [code.worker, block])
+            def row(i: list[Index]) -> None:
+                at = [*i, 0]
+                code.b.call(function, [address(w, keys, at), i64(keys.strides[-1]), i64(n), address(w, target, at),
+                                       block])  # fmt: skip
+
+            each(w, keys.valid[:-1], row)
+            code.call("pto_scratch_pop", VOID, [code.worker, block])
+
+        share_lines(w, op, by_rows(tile, out), values, cost=SORTING)
     else:
-
-        def use(i: list[Index], order: Tile) -> None:
-            copy_region(w, i32, address(w, out, [*i, 0]), out.strides[-1:], order.pointer, order.strides, order.valid)
-
         need_places(w, op, tile.valid[-1:], tile.declared[-1:])
-        rows_in_order(w, tile, sorter(w, tile.dtype, descending), [], sorting_room(w, tile.dtype, tile.valid[-1]), use)
+        name = sorter(w, tile.dtype, descending)
+
+        def places(w: FunctionWriter, tiles: list[Tile], _: object) -> None:
+            keys, target = tiles
+
+            def use(i: list[Index], order: Tile) -> None:
+                to = address(w, target, [*i, 0])
+                copy_region(w, i32, to, target.strides[-1:], order.pointer, order.strides, order.valid)
+
+            rows_in_order(w, keys, name, [], sorting_room(w, keys.dtype, keys.valid[-1]), use)
+
+        share_lines(w, op, by_rows(tile, out), places, cost=SORTING)
     give(w, op.results[0], out)
 
 
 def write_histogram(w: FunctionWriter, op: Op) -> None:
     """Counts of the integers below `bins` along the last axis; others are left out."""
     bins: Any = op.attr("bins")
-    code = w.code
     tile = w.tile(op.args[0])
     result = op.results[0]
     assert isinstance(result.type, TileType)
@@ -436,16 +454,21 @@ def write_histogram(w: FunctionWriter, op: Op) -> None:
     out = new_tile(w, result, (*tile.declared[:-1], bins), extents)
     fill_tile(w, out, number(I32, 0))
 
-    def row(i: list[Index]) -> None:
-        elements, counts = line(w, tile, i), line(w, out, i)
+    def counted(w: FunctionWriter, tiles: list[Tile], _: object) -> None:
+        tile, out = tiles
 
-        def count(j: Value) -> None:
-            value = cast(w.b, read(w, elements, [j]), tile.dtype, i64_dtype)
-            with code.when(w.b.icmp_unsigned("<", value, number(I64, bins))):
-                write(w, counts, [value], w.b.add(read(w, counts, [value]), number(I32, 1)))
+        def row(i: list[Index]) -> None:
+            elements, counts = line(w, tile, i), line(w, out, i)
 
-        unrolled(w, 0, tile.valid[-1], count, "histogram")
+            def count(j: Value) -> None:
+                value = cast(w.b, read(w, elements, [j]), tile.dtype, i64_dtype)
+                with w.code.when(w.b.icmp_unsigned("<", value, number(I64, bins))):
+                    write(w, counts, [value], w.b.add(read(w, counts, [value]), number(I32, 1)))
 
-    each(w, tile.valid[:-1], row)
+            unrolled(w, 0, tile.valid[-1], count, "histogram")
+
+        each(w, tile.valid[:-1], row)
+
+    share_lines(w, op, by_rows(tile, out), counted, cost=2)
     give(w, result, out)
 

@@ -79,13 +79,13 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
     env = {name: value for name, value in w.env.items() if name in used}
     captured: dict[str, Any] = {}
     for name, value in env.items():
-        captured[name] = _value_of(w, value)
+        captured[name] = value_now(w, value)
     capture = Capture(code)
     remap((captured, start, step), capture.keep)
     change = capture.unpack(inner.code, context)
     inner_start, inner_step = remap((start, step), change)
     for name, value in captured.items():
-        _bind(inner, name, env[name], remap(value, change))
+        bind(inner, name, env[name], remap(value, change))
 
     def iteration(k: Value, _: list[Value]) -> tuple[()]:
         inner.define(stmt.var, _at(inner.code, inner_start, k, inner_step))
@@ -196,7 +196,7 @@ def trip_count(code: Code, start: Index, stop: Index, step: Index) -> Index:
     return code.pick(enter, count, 0)
 
 
-def _value_of(w: FunctionWriter, value: Any) -> Any:
+def value_now(w: FunctionWriter, value: Any) -> Any:
     """A variable as it is now: what the iterations see."""
     if isinstance(value, Slot):
         return w.b.load(value.pointer, typ=register_type(value.dtype))
@@ -205,7 +205,7 @@ def _value_of(w: FunctionWriter, value: Any) -> Any:
     return value
 
 
-def _bind(inner: FunctionWriter, name: str, outer: Any, value: Any) -> None:
+def bind(inner: FunctionWriter, name: str, outer: Any, value: Any) -> None:
     if isinstance(outer, Slot):
         slot = Slot(outer.dtype, inner.code.alloca(register_type(outer.dtype), name))
         inner.b.store(value, slot.pointer)

@@ -22,6 +22,7 @@ from pto_jit.targets.cpu.elements import each, give, need_places, new_tile, read
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
+from pto_jit.targets.cpu.sharing import other_axis, share_lines
 from pto_jit.targets.cpu.spmd import Carry, argument_writer, carried_writer, row_writer
 from pto_jit.targets.cpu.tiles import fill_tile, fits_anything, given_fits, may_fit
 from pto_jit.targets.cpu.values import Tensor, Tile
@@ -195,7 +196,6 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
         return
     keep = bool(op.attr("keepdims"))
     first = tiles[0]
-    outer = [v for k, v in enumerate(valid) if k != axis]
     scalar = not isinstance(op.results[0].type, TileType)
     outs: list[Any]
     if scalar:
@@ -204,6 +204,50 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
         declared = [1 if k == axis else e for k, e in enumerate(first.declared) if keep or k != axis]
         kept = [1 if k == axis else v for k, v in enumerate(valid) if keep or k != axis]
         outs = [new_tile(w, r, declared, kept) for r in op.results]
+    carry = Carry(axis, _by_region(op), op.args[n:] if op.attr("init") else None)
+    if scalar:
+        _fold_each(w, op, tiles, outs, valid, inits)
+    else:
+
+        def part(w: FunctionWriter, parts: list[Tile], more: tuple[list[Value] | None, list[Index]]) -> None:
+            outs, tiles, (inits, extents) = parts[: len(parts) - n], parts[len(parts) - n :], more
+            valid = list(extents)
+            if at is not None:
+                valid[at] = outs[0].valid[kept_at]
+            if not _in_lanes(w, op, tiles, outs, valid, carry):
+                _fold_each(w, op, tiles, outs, valid, inits)
+
+        at = other_axis(len(valid), axis)
+        kept_at = 0 if at is None else at if keep or at < axis else at - 1
+        widest = _along(tiles, op.args, len(valid), at)
+        results = [(out, None if at is None else kept_at) for out in outs]
+        share_lines(w, op, [*results, *widest], part, cost=2, more=(inits, valid), elements=code.mul(*valid))
+    for r, t, out in zip(op.results, tiles, outs, strict=True):
+        if scalar:
+            w.define(r, w.b.load(out, typ=register_type(t.dtype)))
+        else:
+            give(w, r, out)
+
+
+def _along(
+    tiles: Sequence[Tile], operands: Sequence[Any], rank: int, axis: int | None
+) -> list[tuple[Tile, int | None]]:
+    """Tiles, with the axes that an axis of what they broadcast to is of theirs."""
+    out: list[tuple[Tile, int | None]] = []
+    for tile, operand in zip(tiles, operands, strict=False):
+        mine = None if axis is None else axis - (rank - tile.rank)
+        out.append((tile, None if mine is None or mine < 0 or operand.type.shape[mine] == 1 else mine))
+    return out
+
+
+def _fold_each(
+    w: FunctionWriter, op: Op, tiles: Sequence[Tile], outs: Sequence[Any], valid: Sequence[Index],
+    inits: Sequence[Value] | None,
+) -> None:  # fmt: skip
+    """A fold for one place of the other axes after the other; `outs`: tiles, or memory for numbers."""
+    code = w.code
+    axis: Any = op.attr("axis")
+    keep, scalar = bool(op.attr("keepdims")), not isinstance(op.results[0].type, TileType)
     state = _state(w, [t.dtype for t in tiles])
 
     def body(i: list[Index]) -> None:
@@ -230,7 +274,7 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
                 w.b.store(v, slot)
             return ()
 
-        code.loop(start, length, body=step, name="fold")
+        code.loop(start, valid[axis], body=step, name="fold")
         for slot, t, out in zip(state, tiles, outs, strict=True):
             v = w.b.load(slot, typ=register_type(t.dtype))
             if scalar:
@@ -238,21 +282,29 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
             else:
                 write(w, out, [*i[:axis], 0, *i[axis:]] if keep else i, v)
 
-    carry = Carry(axis, _by_region(op), op.args[n:] if op.attr("init") else None)
-    if scalar or not _in_lanes(w, op, tiles, outs, valid, carry):
-        each(w, outer, body)
-    for r, t, out in zip(op.results, tiles, outs, strict=True):
-        if scalar:
-            w.define(r, w.b.load(out, typ=register_type(t.dtype)))
-        else:
-            give(w, r, out)
+    each(w, [v for k, v in enumerate(valid) if k != axis], body)
 
 
 def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], carry: Carry, combine: Any) -> None:
     """A scan; `combine` writes what `carry.combine` says, for one place."""
-    code, axis, reverse = w.code, carry.axis, carry.reverse
     _, valid = _joint(w, op, tiles, op.args)
     outs = [new_tile(w, r, tiles[0].declared, valid) for r in op.results]
+    at = other_axis(len(valid), carry.axis)
+
+    def part(w: FunctionWriter, parts: list[Tile], _: object) -> None:
+        _scan_each(w, op, parts[len(outs) :], parts[: len(outs)], carry, combine)
+
+    results = [(out, at) for out in outs]
+    share_lines(w, op, [*results, *_along(tiles, op.args, len(valid), at)], part, cost=2)
+    for r, out in zip(op.results, outs, strict=True):
+        give(w, r, out)
+
+
+def _scan_each(
+    w: FunctionWriter, op: Op, tiles: Sequence[Tile], outs: Sequence[Tile], carry: Carry, combine: Any
+) -> None:
+    """The scans along all lines of some tiles."""
+    code, axis, reverse, valid = w.code, carry.axis, carry.reverse, outs[0].valid
     outer = [v for k, v in enumerate(valid) if k != axis]
     state = _state(w, [o.dtype for o in outs])
     length = valid[axis]
@@ -266,7 +318,7 @@ def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], carry: Carry, combin
             have = [w.b.load(s, typ=register_type(o.dtype)) for s, o in zip(state, outs, strict=True)]
             new = [cast(w.b, read(w, t, _at(place(k), t, a)), t.dtype, o.dtype)
                    for t, a, o in zip(tiles, op.args, outs, strict=True)]  # fmt: skip
-            for slot, out, v in zip(state, outs, combine(have, new), strict=True):
+            for slot, out, v in zip(state, outs, combine(w, have, new), strict=True):
                 w.b.store(v, slot)
                 write(w, out, place(k), v)
 
@@ -279,14 +331,12 @@ def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], carry: Carry, combin
     with code.when(code.compare("<", 0, length)):
         if not _in_lanes(w, op, tiles, outs, valid, carry):
             each(w, outer, body)
-    for r, out in zip(op.results, outs, strict=True):
-        give(w, r, out)
 
 
 def write_scan(w: FunctionWriter, op: Op) -> None:
     axis: Any = op.attr("axis")
     carry = Carry(axis, _by_region(op), every=True, reverse=bool(op.attr("reverse")))
-    _scan(w, op, [w.tile(a) for a in op.args], carry, lambda have, new: inline(w, op.regions[0], [*have, *new]))
+    _scan(w, op, [w.tile(a) for a in op.args], carry, lambda w, have, new: inline(w, op.regions[0], [*have, *new]))
 
 
 def write_cumulate(w: FunctionWriter, op: Op) -> None:
@@ -300,7 +350,7 @@ def write_cumulate(w: FunctionWriter, op: Op) -> None:
         return (Op(name, (out,), (state[0], following[0]), loc=op.loc),), (out,)
 
     _scan(w, op, [w.tile(op.args[0])], Carry(axis, combine, every=True, reverse=bool(op.attr("reverse"))),
-          lambda have, new: [w.ops.apply(name, (have[0], new[0]), result.dtype, {}, result.dtype)])  # fmt: skip
+          lambda w, have, new: [w.ops.apply(name, (have[0], new[0]), result.dtype, {}, result.dtype)])  # fmt: skip
 
 
 def write_arg_reduction(w: FunctionWriter, op: Op) -> None:

@@ -23,7 +23,9 @@ from pto_jit.targets.cpu.elementwise import from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.merging import block_length, merge_sort
 from pto_jit.targets.cpu.order import (
+    SORTING,
     Ranked,
+    by_rows,
     end_row_function,
     negated,
     rank_at,
@@ -33,6 +35,7 @@ from pto_jit.targets.cpu.order import (
     sorting_room,
 )
 from pto_jit.targets.cpu.ranks import each_vector, rank_bits, rank_of, whole_blocks
+from pto_jit.targets.cpu.sharing import share_lines
 from pto_jit.targets.cpu.values import Tile
 from pto_jit.targets.cpu.vector import call_intrinsic
 
@@ -48,21 +51,27 @@ def write_topk(w: FunctionWriter, op: Op) -> None:
     count = topk_count(w, op, tile)
     outs = [new_tile(w, r, (*tile.declared[:-1], k), (*tile.valid[:-1], count)) for r in op.results]
 
-    def use(i: list[Index], order: Tile) -> None:
-        source, values, places = line(w, tile, i), line(w, outs[0], i), line(w, outs[1], i)
-
-        def element(j: Value) -> None:
-            index = read(w, order, [j])
-            write(w, places, [j], index)
-            write(w, values, [j], read(w, source, [w.b.sext(index, I64)]))
-
-        unrolled(w, 0, count, element, "topk")
-
     collects = w.module.vector_bytes == _WIDTH and rank_bits(tile.dtype)[1] == 32
-    if k > (_MANY if collects else _FEW):
-        rows_in_order(w, tile, sorter(w, tile.dtype, True), [], sorting_room(w, tile.dtype, tile.valid[-1]), use)
-    else:
-        rows_in_order(w, tile, _selector(w, tile.dtype, k, collects), [i64(count)], _room(w, tile, k, collects), use)
+    sorts = k > (_MANY if collects else _FEW)
+    function = sorter(w, tile.dtype, True) if sorts else _selector(w, tile.dtype, k, collects)
+
+    def rows(w: FunctionWriter, tiles: list[Tile], count: Index) -> None:
+        tile, *outs = tiles
+
+        def use(i: list[Index], order: Tile) -> None:
+            source, values, places = line(w, tile, i), line(w, outs[0], i), line(w, outs[1], i)
+
+            def element(j: Value) -> None:
+                index = read(w, order, [j])
+                write(w, places, [j], index)
+                write(w, values, [j], read(w, source, [w.b.sext(index, I64)]))
+
+            unrolled(w, 0, count, element, "topk")
+
+        room = sorting_room(w, tile.dtype, tile.valid[-1]) if sorts else _room(w, tile, k, collects)
+        rows_in_order(w, tile, function, [] if sorts else [i64(count)], room, use)
+
+    share_lines(w, op, by_rows(tile, *outs), rows, cost=SORTING if sorts else 2, more=count)
     for r, out in zip(op.results, outs, strict=True):
         give(w, r, out)
 
