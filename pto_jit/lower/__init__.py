@@ -3,8 +3,8 @@
 
 * `promises`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `inline`: loops and scopes: promises checked,
   loops exchanged and split, scopes moved, functions made
-* `independent`, `kept`, `once`: sequential loops whose order cannot be seen, elements as variables of a loop, and
-  read once
+* `pivot`, `independent`, `kept`, `once`: loops divided at an element that all iterations read, sequential loops whose
+  order cannot be seen, elements as variables of a loop, and read once
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `maps`, `views`, `viewed`, `fuse`, `axes`, `rows`, `recompute`, `fitting`, `units`, `coalesce`, `complete`,

@@ -18,6 +18,7 @@ from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.invariant import hoist_products
 from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.outline import outline_scopes
+from pto_jit.lower.pivot import divide_at_pivots
 from pto_jit.lower.place import place_scopes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
@@ -53,7 +54,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("hoisted", hoist_products),
     ("outlined", _plain(outline_scopes)),
     # the loops of a function are final, and its parameters what its target can compare
-    ("independent", find_independent),
+    ("independent", lambda module, decisions: find_independent(divide_at_pivots(module, decisions), decisions)),
     # a product that accumulates in place is one operation of a fused group, not two
     ("coalesced", _plain(partial(coalesce, rounds=True))),
     # grouping follows the final order of operations

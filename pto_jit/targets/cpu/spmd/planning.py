@@ -90,7 +90,7 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
     if traits.repeats and not (traits.control or traits.math) and _rounds(loop.body) <= _UNROLLED:
         return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
-    return _choose(w, form, variance, traits, _most(w.func, loop))
+    return _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop))
 
 
 def _with_squares(w: FunctionWriter, variance: Variance) -> Traits:
@@ -136,7 +136,10 @@ def _along_inside(body: Block) -> Counter[str]:
     return along
 
 
-def _choose(w: FunctionWriter, form: Form, variance: Variance, traits: Traits, most: int | None) -> Plan | None:
+def _choose(
+    w: FunctionWriter, form: Form, variance: Variance, traits: Traits, most: int | None, *, alone: bool
+) -> Plan | None:
+    """alone: the loop vectoriser does not know that iterations are independent, or would ask for all loops around."""
     # to collect elements from all over costs more than to load them one by one: something must make up for it
     enough = _ENOUGH if traits.branches_inside else 4 * _ENOUGH
     light = not (traits.control and traits.operations_inside >= enough * traits.apart_inside)
@@ -146,7 +149,7 @@ def _choose(w: FunctionWriter, form: Form, variance: Variance, traits: Traits, m
         return None
     widest = traits.floats or traits.integers or 8
     simple = not (traits.control or traits.math or traits.repeats)
-    if simple and (traits.apart or widest < 4):
+    if simple and (traits.apart or (widest < 4 and not alone)):
         return None  # the loop vectoriser does these as well, and packs narrow numbers
     width = w.module.host.width // widest
     parts = 2 if traits.repeats else 1  # a loop waits for its own results: two chains fill the time
