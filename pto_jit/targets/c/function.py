@@ -435,6 +435,11 @@ class CFunctionWriter(FunctionWriter):
         """A nest as loops; `divided`: what its rows accumulate, when they may be divided among the workers."""
         if self.module.shared_groups(self.func.body).write(self, self.group, nest, inputs):
             return None
+        if divided is not None and not divided:
+            from pto_jit.targets.c.parallel import write_divided
+
+            write_divided(self, nest, inputs)
+            return None
         writer = CNest(self, nest, inputs)
         writer.write()
         return writer

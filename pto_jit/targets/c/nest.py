@@ -68,6 +68,7 @@ class CNest:
         self.rows: dict[tuple[Place, Places], tuple[CPointer, Any]] = {}
         """Where the current row begins in a place, and how many bytes apart its elements are."""
         self.flat = inputs.flat is True
+        self.begin: Any = 0  # of the one row that a nest without rows is
         self.count: Any = inputs.total if self.flat else inputs.extents[-1] if inputs.extents else 0
         self.buffers: dict[RowBuffer, CPointer] = {b: self._buffer(b) for b in nest.buffers}
 
@@ -78,6 +79,19 @@ class CNest:
     def write(self) -> None:
         """All rows."""
         self._rows(() if self.flat else self.inputs.extents[:-1])
+
+    def write_range(self, begin: str, end: str) -> None:
+        """Those along the first axis from `begin` to `end`, two variables; of one long row these elements."""
+        first, last = CValue(I64, begin), CValue(I64, end)
+        if self.flat:
+            self.begin, self.count = first, self.code.sub(last, first)
+            self._row()
+            return
+        i = self.code.names.fresh("i")
+        self.code.declared[i] = "int64_t"
+        self.indices.append(CValue(I64, i))
+        with self.code.braces(f"for (int64_t {i} = {begin}; {i} < {end}; ++{i})"):
+            self._rows(self.inputs.extents[1:-1])
 
     def _rows(self, extents: Sequence[Any]) -> None:
         """The rows of the axes with these extents, at the indices so far."""
@@ -121,6 +135,8 @@ class CNest:
                 for axis, stride in zip(axes, memory.strides, strict=True):
                     if axis is not None and axis != self.inner and self.indices:
                         distance = self.code.add(distance, self.code.mul(self.indices[axis], stride))
+                    elif axis == self.inner:
+                        distance = self.code.add(distance, self.code.mul(self.begin, stride))
                 pointer = self._begin(memory.pointer, step.dtype)
                 moved = self.code.offset(pointer, distance)
                 if moved is not pointer:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Loops divided among the workers: the body is a function of a range of iterations, what it needs is a structure."""
+"""Loops and nests divided among the workers: the body is a function of a range of iterations or rows, what it needs is
+a structure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.ir.nodes import For, Fuse, Op
 from pto_jit.ir.walk import block_defs, block_uses
@@ -15,22 +16,18 @@ from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter
+    from pto_jit.targets.loops.form import Nest
 
 _RANGES = 128  # a loop of unknown cost is divided into about so many ranges
 
 
 def write_parallel(w: CFunctionWriter, stmt: For) -> None:
     """A parallel or chunked loop."""
-    from pto_jit.targets.c.function import CFunctionWriter
-
     code = w.code
     start, stop, step = w.index(stmt.start), w.index(stmt.stop), w.index(stmt.step)
     w.check_step(stmt, step)
-    name = w.module.names.fresh(f"{code.function.name}_{stmt.var.name}")
-    inner = CFunctionWriter(w.module, w.func, name, code.names, parallel=True)
-    inner.mutable, inner.generated, inner.callees = w.mutable, w.generated, w.callees
-    inner.hazards = w.hazards
-    inner.code.not_negative |= code.not_negative
+    inner = _range_writer(w, stmt.var.name)
+    name = inner.code.function.name
     assigned = set(block_defs(stmt.body))
     for key in sorted(block_uses((stmt,)) & w.env.keys()):
         _bind(w, inner, key, assigned)
@@ -53,13 +50,47 @@ def write_parallel(w: CFunctionWriter, stmt: For) -> None:
     _finish(w, inner, name, begin, end)
     count = _trip_count(w, start, stop, step)
     grain = lift(_grain(w, stmt, count)).text
-    context = "NULL"
-    if inner.captured:
-        values = ", ".join(inner.captured)
-        context = f"&(struct {name}){{{values}}}"
+    _run(w, inner, name, lift(count).text, grain)
+
+
+def write_divided(w: CFunctionWriter, nest: Nest, inputs: Any) -> None:
+    """A nest whose rows add up nothing together: ranges of them, or of the elements of one long row, for the workers
+    where there are many elements."""
+    from pto_jit.targets.c.nest import CNest
+
+    code = w.code
+    rows = code.named(lift(inputs.total if inputs.flat is True else inputs.extents[0]))
+    each = 1 if inputs.flat is True else lift(code.mul(*inputs.extents[1:])).text
+    inner = _range_writer(w, "rows")
+    name = inner.code.function.name
+    begin, end = "begin", "end"
+    inner.code.declared.update({begin: "int64_t", end: "int64_t"})
+    with inner.passing():
+        CNest(inner, nest, inputs).write_range(begin, end)
+    inner.leave()
+    _finish(w, inner, name, begin, end)
+    _run(w, inner, name, rows.text, f"pto_grain({rows.text}, {each})")
+
+
+def _range_writer(w: CFunctionWriter, wish: str) -> CFunctionWriter:
+    """The writer of a function of a range."""
+    from pto_jit.targets.c.function import CFunctionWriter
+
+    name = w.module.names.fresh(f"{w.code.function.name}_{wish}")
+    inner = CFunctionWriter(w.module, w.func, name, w.code.names, parallel=True)
+    inner.mutable, inner.generated, inner.callees = w.mutable, w.generated, w.callees
+    inner.hazards = w.hazards
+    inner.code.not_negative |= w.code.not_negative
+    return inner
+
+
+def _run(w: CFunctionWriter, inner: CFunctionWriter, name: str, count: str, grain: str) -> None:
+    """Call a function for ranges of so many iterations."""
+    code = w.code
+    context = f"&(struct {name}){{{', '.join(inner.captured)}}}" if inner.captured else "NULL"
     code.module.calls.add("pto_parallel_for")
     code.need_status()
-    code.line(f"status = pto_parallel_for(worker, {name}, {context}, 0, {lift(count).text}, {grain});")
+    code.line(f"status = pto_parallel_for(worker, {name}, {context}, 0, {count}, {grain});")
     code.line("if (status != PTO_OK) return status;")
 
 

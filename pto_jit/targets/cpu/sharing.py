@@ -70,7 +70,8 @@ def share_lines(
     for name, value in captured.items():
         bind(inner, name, env[name], remap(value, change))
     parts = [_part(inner, remap(tile, change), k, begin, end) for tile, k in lines]
-    body(inner, parts, remap(more, change))
+    with inner.passing():
+        body(inner, parts, remap(more, change))
     inner.code.go(inner.code.leave)
     inner.close()
     block = capture.pack()

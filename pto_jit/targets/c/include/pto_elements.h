@@ -62,6 +62,12 @@ typedef uint64_t pto_v_u64 __attribute__((vector_size(PTO_VECTOR_BYTES)));
 PTO_INLINE int64_t pto_min(int64_t x, int64_t y) { return x < y ? x : y; }
 PTO_INLINE int64_t pto_max(int64_t x, int64_t y) { return x > y ? x : y; }
 
+// How many rows of so many elements a worker takes at a time: all of them, where there is little to do.
+PTO_INLINE int64_t pto_grain(int64_t rows, int64_t elements) {
+  if (rows < 2 || elements < 1 || elements < 131072 / rows) return pto_max(rows, 1);
+  return pto_max(32768 / elements, 1);
+}
+
 // x * y, both not negative; what no memory can hold is the largest number.
 PTO_INLINE int64_t pto_bytes(int64_t x, int64_t y) { return y > 0 && x > INT64_MAX / y ? INT64_MAX : x * y; }
 

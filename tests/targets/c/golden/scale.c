@@ -2,8 +2,29 @@
 // scale, written by pto_jit.
 #include "pto_elements.h"
 
+struct scale_incore_0_rows {
+  float *x;
+  float *y_at;
+  float t0;
+};
+
+static int32_t scale_incore_0_rows(pto_worker *worker, void *context, int64_t begin, int64_t end) {
+  const struct scale_incore_0_rows *outer = context;
+  float *x = outer->x;
+  float *y_at = outer->y_at;
+  float t0 = outer->t0;
+  float *const x_row = x + begin;
+  float *const y_at_row = y_at + begin;
+#pragma omp simd
+  for (int64_t j = 0; j < (end - begin); ++j) {
+    y_at_row[j] = x_row[j] * t0;
+  }
+  return PTO_OK;
+}
+
 static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_t x_d0, double s, float *y,
                               int64_t y_n0) {
+  int32_t status;
   // test_sources.py:29
   if (x_d0 < 0) return pto_fail(worker, 0, x_d0, 0, 0);
   const int64_t n = pto_max(pto_min(x_d0, x_n0), 0);
@@ -18,10 +39,9 @@ static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_
   } else {
     y_at = y;
   }
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) {
-    y_at[j] = x[j] * t0;
-  }
+  status = pto_parallel_for(worker, scale_incore_0_rows, &(struct scale_incore_0_rows){x, y_at, t0}, 0, n,
+      pto_grain(n, 1));
+  if (status != PTO_OK) return status;
   if (apart) {
     pto_copy(1, y, y_at, 4, (const int64_t[]){n_2, 4, 4});
     pto_scratch_pop(worker, y_at);

@@ -194,6 +194,42 @@ static int32_t pto_mm_f32_f32_f32_mt(pto_worker *worker, int64_t m, int64_t n, i
   return pto_parallel_for(worker, pto_mm_f32_f32_f32_piece, &operands, 0, (most + piece - 1) / piece, 1);
 }
 
+struct matmul_incore_0_rows {
+  float *c_at;
+  int64_t b_d1;
+  float *c_at_2;
+  int64_t stride_2;
+  int64_t n_4;
+};
+
+static int32_t matmul_incore_0_rows(pto_worker *worker, void *context, int64_t begin, int64_t end) {
+  const struct matmul_incore_0_rows *outer = context;
+  float *c_at = outer->c_at;
+  int64_t b_d1 = outer->b_d1;
+  float *c_at_2 = outer->c_at_2;
+  int64_t stride_2 = outer->stride_2;
+  int64_t n_4 = outer->n_4;
+  for (int64_t i = begin; i < end; ++i) {
+    float *const c_at_row = c_at + b_d1 * i;
+    float *const c_at_2_row = c_at_2 + i * stride_2;
+    int64_t j = 0;
+    for (; j < n_4 / 16 * 16; j += 16) {
+      const float32x4_t v = vld1q_f32(c_at_row + j);
+      const float32x4_t v_2 = vld1q_f32(c_at_row + j + 4);
+      const float32x4_t v_3 = vld1q_f32(c_at_row + j + 8);
+      const float32x4_t v_4 = vld1q_f32(c_at_row + j + 12);
+      vst1q_f32(c_at_2_row + j, v);
+      vst1q_f32(c_at_2_row + j + 4, v_2);
+      vst1q_f32(c_at_2_row + j + 8, v_3);
+      vst1q_f32(c_at_2_row + j + 12, v_4);
+    }
+    for (; j < n_4; ++j) {
+      c_at_2_row[j] = c_at_row[j];
+    }
+  }
+  return PTO_OK;
+}
+
 int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1, int64_t a_d0, int64_t a_d1, float *b,
                         int64_t b_n0, int64_t b_n1, int64_t b_d0, int64_t b_d1, float *c, int64_t c_n0, int64_t c_n1) {
   int32_t status;
@@ -249,24 +285,9 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
       c_at_2 = c;
       stride_2 = c_n1;
     }
-    for (int64_t i = 0; i < n; ++i) {
-      float *const c_at_row = c_at + b_d1 * i;
-      float *const c_at_2_row = c_at_2 + i * stride_2;
-      int64_t j = 0;
-      for (; j < n_4 / 16 * 16; j += 16) {
-        const float32x4_t v = vld1q_f32(c_at_row + j);
-        const float32x4_t v_2 = vld1q_f32(c_at_row + j + 4);
-        const float32x4_t v_3 = vld1q_f32(c_at_row + j + 8);
-        const float32x4_t v_4 = vld1q_f32(c_at_row + j + 12);
-        vst1q_f32(c_at_2_row + j, v);
-        vst1q_f32(c_at_2_row + j + 4, v_2);
-        vst1q_f32(c_at_2_row + j + 8, v_3);
-        vst1q_f32(c_at_2_row + j + 12, v_4);
-      }
-      for (; j < n_4; ++j) {
-        c_at_2_row[j] = c_at_row[j];
-      }
-    }
+    status = pto_parallel_for(worker, matmul_incore_0_rows,
+        &(struct matmul_incore_0_rows){c_at, b_d1, c_at_2, stride_2, n_4}, 0, n, pto_grain(n, n_4));
+    if (status != PTO_OK) return status;
     if (n_5 != n || n_6 != n_4) {
       pto_copy(2, c, c_at_2, 4, (const int64_t[]){n_5, n_6, 4 * c_n1, 4, 4 * n_4, 4});
       pto_scratch_pop(worker, c_at_2);
