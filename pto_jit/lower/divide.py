@@ -51,14 +51,25 @@ from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, blocks, def_counts, defs, map_funcs, statements, use_counts, uses, with_blocks
+from pto_jit.ir.walk import (
+    TENSOR_VIEWS,
+    block_defs,
+    blocks,
+    def_counts,
+    defs,
+    map_funcs,
+    statements,
+    use_counts,
+    uses,
+    with_blocks,
+)
 from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.lines import Axis, Lines, root_of
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.parted import DividedLine, PartLoops
-from pto_jit.lower.pieces import Piece, without_crossing_tiles
+from pto_jit.lower.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 from pto_jit.slotted import field, frozen, mutable, replace
 
@@ -121,6 +132,8 @@ class Divider:
     views: dict[str, Operand] = field(default_factory=dict)
     """What a tensor is a view of."""
     names: Names | None = None
+    asked: set[str] = field(default_factory=set)
+    """Extents of tiles that are read after the operations that are looked at."""
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -137,30 +150,75 @@ class Divider:
 
     def _scope(self, scope: Scope) -> Sequence[Stmt]:
         """The scope, or what takes its place."""
-        if not any(map(self.may_be_large, scope.body)):
+        if not any(map(self.may_be_large, statements(scope.body))):
             return (scope,)
         self.look()
         inside = use_counts(scope.body)
-        used = {name for name, count in inside.items() if self.uses[name] > count}  # elsewhere
+        used = {name for name in block_defs(scope.body) if self.uses[name] > inside[name]}  # elsewhere
         used |= {v.name for v in free_vars(scope.body)}
+        late = late_names(scope.body)
         pieces: list[Piece] = []
         begin = 0
-        for plain, run in groupby(scope.body, _is_plain):
+        for plain, run in groupby(scope.body, self._is_plain):
             stmts = list(run)
             begin += len(stmts)
-            after = {v.name for v in free_vars(scope.body[begin:])} if plain else set()
-            pieces += (self._run(stmts, scope, used | after) if plain else None) or [(stmts, None)]
+            if plain:
+                after = {v.name for v in free_vars(scope.body[begin:])}
+                pieces += self._run(stmts, scope, used | after) or [(stmts, None)]
+            else:
+                pieces += [([s], self._lifted(s, scope, late)) for s in stmts]
         pieces = without_crossing_tiles(pieces)
         if all(loops is None for _, loops in pieces):
             return (scope,)
         out: list[Stmt] = []
         for divided, group in groupby(pieces, lambda piece: piece[1] is not None):
-            stmts = [s for whole, loops in group for s in loops or whole]
-            if divided or scope.named or all(map(is_host, stmts)):
+            stmts = [s for whole, loops in group for s in (whole if loops is None else loops)]
+            if divided or scope.named:
                 out += stmts
-            elif stmts:
-                out.append(replace(scope, body=tuple(stmts)))
+                continue
+            host, rest = host_first(stmts, self.assigned)
+            out += host
+            if rest:
+                out += rest if all(map(is_host, rest)) else [replace(scope, body=tuple(rest))]
         return (replace(scope, body=tuple(out)),) if scope.named else out
+
+    def _is_plain(self, stmt: Stmt) -> bool:
+        """Whether a statement is one operation, which can be done at another place of a run of them."""
+        if not isinstance(stmt, Op) or stmt.regions:
+            return False
+        return not is_host(stmt) or all(self.assigned[r.name] == 1 for r in stmt.results)
+
+    def _lifted(self, stmt: Stmt, scope: Scope, late: Collection[str]) -> list[Stmt] | None:
+        """A loop or a branch of the host, of which something inside is divided; None where nothing is.
+
+        late: what the host does not know before the scope runs.
+        """
+        if isinstance(stmt, If):
+            told: tuple[Operand, ...] = (stmt.cond,)
+        elif isinstance(stmt, While) and all(map(is_host, stmt.before)):
+            told = (stmt.cond,)
+        elif isinstance(stmt, For) and stmt.kind == "sequential" and not (stmt.reductions or stmt.checked):
+            told = (stmt.start, stmt.stop, stmt.step)
+        else:
+            return None
+        if any(isinstance(v, Var) and v.name in late for v in told):
+            return None
+        if any(isinstance(v.type, TileType) for v in free_vars((stmt,))):
+            return None
+        said, changed = len(self.decisions), False
+        new: list[Block] = []
+        for block in blocks(stmt):
+            if all(map(is_host, block)):
+                new.append(block)
+                continue
+            whole = replace(scope, body=block)
+            now = tuple(self._scope(whole))
+            changed |= now != (whole,)
+            new.append(now[0].body if scope.named and isinstance(now[0], Scope) else now)
+        if not changed or any(isinstance(s, Scope) and leaves(s.body) for block in new for s in statements(block)):
+            del self.decisions[said:]
+            return None
+        return [with_blocks(stmt, tuple(new))]
 
     def _run(self, run: list[Stmt], scope: Scope, used: set[str]) -> list[Piece] | None:
         """Operations one after the other, those that are divided as loops; None where none is.  `used`: what is read
@@ -175,18 +233,16 @@ class Divider:
             (host if apart else tiles).append(s)
             if not apart:
                 of_tiles.update(d.name for d in defs(s))
-        made = [d.name for s in run for d in defs(s)]
-        read = {v.name for s in run for v in uses(s)}
-        changing = len(set(made)) < len(made) or any(
-            self.assigned[d.name] > 1 and d.name in read for s in host for d in defs(s))  # fmt: skip
-        if changing or of_tiles & used:
+        made = [d.name for s in tiles for d in defs(s)]
+        if len(set(made)) < len(made):
             return None
+        self.asked = of_tiles & used
         whole = self._divided(tiles, scope)
         if whole is not None:
             return [(host, None), (tiles, whole)]
-        segments = _segments(tiles)
-        pieces = [(s, (self._divided(s, scope) if len(segments) > 1 else None) or self._by_way_of_memory(s, scope))
-                  for s in segments]  # fmt: skip
+        parts = segments(tiles, self.makers)
+        pieces = [(s, (self._divided(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope))
+                  for s in parts]  # fmt: skip
         return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
 
     def look(self) -> None:
@@ -215,11 +271,11 @@ class Divider:
 
     def _by_way_of_memory(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor."""
-        if not tiles:
+        ops = [s for s in tiles if isinstance(s, Op) and s.op != "store"]
+        stores = [s for s in tiles if isinstance(s, Op) and s.op == "store"]
+        if len(stores) != 1 or not all(map(is_movable, ops)):
             return None
-        *ops, store = [s for s in tiles if isinstance(s, Op)]
-        if store.op != "store" or any(op.op == "store" for op in ops) or not all(map(is_movable, ops)):
-            return None
+        store = stores[0]
         tile = store.args[0]
         assert isinstance(tile, Var) and isinstance(tile.type, TileType) and self.names is not None
         lines = Lines((*ops, store))
@@ -227,7 +283,7 @@ class Divider:
         extents: list[Operand] = []
         for k, n in enumerate(tile.type.shape):
             axis = lines.axes(tile).get(k)
-            extent = index(n) if n is not None else self._extent(lines, axis, [*ops, store], scalars, anywhere=True)  # type: ignore
+            extent = index(n) if n is not None else self._extent(lines, axis, [*ops, store], scalars, anywhere=True)
             if extent is None:
                 return None
             extents.append(extent)
@@ -263,8 +319,16 @@ class Divider:
         read = {v.name for op in ops for v in uses(op) if isinstance(v.type, TileType)}
         if not stores or not made.issuperset(read) or not all(map(is_movable, ops)):
             return None
+        if self.asked & {r.name for op in ops for r in op.results if op.op != "valid"}:
+            return None
         lines = Lines(tuple(ops))
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
+        extents = {op.results[0]: self._extent(lines, lines.axes(op.args[0]).get(int(op.attr("axis"))), ops, scalars,  # type: ignore
+                                               anywhere=True) for op in ops if self._is_asked(op)}  # fmt: skip
+        if None in extents.values():
+            return None
+        ops = [op for op in ops if not self._is_asked(op)]
+        scalars.block += [Op("copy", (r,), (n,), (), (), scope.loc) for r, n in extents.items() if n is not None]
         found = {line: extent for line in lines.axes(stores[0].args[0]).values()
                  if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         exchanged = _exchanged(ops, lines)
@@ -273,6 +337,9 @@ class Divider:
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
         return PartLoops(chosen, found, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
+
+    def _is_asked(self, op: Op) -> bool:
+        return op.op == "valid" and op.results[0].name in self.asked
 
     def _turned(self, op: Op) -> tuple[Op, ...]:
         """An operation; of a load of a transposed tensor a load whose rows lie in a row, and a transpose."""
@@ -323,18 +390,20 @@ class Divider:
         return out
 
     def _extent(
-        self, lines: Lines, axis: Axis, ops: list[Op], scalars: Scalars, *, anywhere: bool = False
+        self, lines: Lines, axis: Axis | None, ops: list[Op], scalars: Scalars, *, anywhere: bool = False
     ) -> Operand | None:
-        """How many lines an axis has, when it can be divided, or with `anywhere` could if it were stored elsewhere:
-        operations that make sure of it go to `scalars`."""
-        if axis in lines.bound:
+        """How many lines an axis has when it can be divided, or with `anywhere` always, if that is known: operations
+        that make sure of it go to `scalars`."""
+        if axis is None or (axis in lines.bound and not anywhere):
             return None
         if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
             return None
-        store = next(op for op in ops if op.op == "store")
-        if not all(lines.place(op.args[0], axis) is not None for op in ops if op.op == "store"):
-            return None
-        if not (anywhere or self._apart(ops, lines, axis)) or _repeats(ops, lines, axis, store):
+        stores = [op for op in ops if op.op == "store"]
+        if not anywhere and (
+            any(lines.place(op.args[0], axis) is None for op in stores)
+            or not self._apart(ops, lines, axis)
+            or _repeats(ops, lines, axis, stores[0])
+        ):
             return None
         declared: dict[Operand, Loc] = {}
         valid: dict[Operand, Loc] = {}
@@ -429,10 +498,6 @@ class Divider:
         return True
 
 
-def _is_plain(stmt: Stmt) -> bool:
-    return isinstance(stmt, Op) and not stmt.regions
-
-
 def is_movable(op: Op) -> bool:
     if op.op == "reshape":
         return unit_reshape(op) is not None
@@ -476,16 +541,3 @@ def _widest(ops: list[Op], lines: Lines, found: Collection[Axis]) -> Var:
             best = tile
     assert best is not None, "a store has all lines"
     return best
-
-
-def _segments(tiles: list[Stmt]) -> list[list[Stmt]]:
-    """Operations in runs that share no tiles, each of which ends with a store."""
-    out: list[list[Stmt]] = [[]]
-    last = {v.name: k for k, s in enumerate(tiles) for v in uses(s)}
-    open_until = -1
-    for k, s in enumerate(tiles):
-        out[-1].append(s)
-        open_until = max([open_until, *(last.get(d.name, -1) for d in defs(s))])
-        if isinstance(s, Op) and s.op == "store" and open_until <= k and k + 1 < len(tiles):
-            out.append([])
-    return out

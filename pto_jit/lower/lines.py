@@ -146,7 +146,7 @@ class Lines:
             rank = result.type.rank if isinstance(result.type, TileType) else 0
             kept = [k for k in range(typ.rank) if rank == typ.rank or k != along][:rank]
             for at, k in enumerate(kept):
-                if k != along:
+                if k != along or op.op not in ("topk", "histogram"):  # which give as many as they are told
                     self.join((name, k), (result.name, at))
                 else:
                     self.fixed.append((result.name, at))

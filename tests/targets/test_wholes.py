@@ -106,6 +106,31 @@ def on_branches(x, z, y):
             y[...] = y + x * float(k)
 
 
+def beside_loops(x, z, y):
+    """Loops and branches are those of the host where something inside of them is divided."""
+    y += x
+    for _ in pl.range(2):
+        y[...] = y * 0.5 + x
+        if x.shape[0] > 20:
+            z[1:] = y[1:] - 1.0
+        else:
+            z *= 0.5
+    n = 1
+    while n < x.shape[1]:
+        z += float(n) * x
+        n = n * 8
+    y -= z
+
+
+def two_at_once(x, z, y):
+    """The lines of one are not those of the other, and what is stored last was computed first."""
+    t = pl.zeros(x.shape, pl.f32)
+    u = x - pl.max(x, axis=1, keepdims=True)
+    t[...] = pl.cumsum(x, axis=0)
+    z[...] = u
+    y[...] = t
+
+
 @pto.incore
 def scaled(x, y):
     pl.store(pl.load(x) * 3.0, y)
@@ -119,7 +144,7 @@ def by_name(x, z, y):
 
 KERNELS = {fn.__name__: pto.jit(fn) for fn in (
     shifted, softmax, layer_norm, down, of_rows, of_columns, two_results, in_place, generated, part, of_a_vector, outer, turned,
-    turned_sum, on_branches, by_name, moved_within, means,
+    turned_sum, on_branches, beside_loops, two_at_once, by_name, moved_within, means,
 )}  # fmt: skip
 
 
@@ -300,6 +325,22 @@ def test_the_parts_of_a_value_are_told() -> None:
     spec = pto.spec((None, None), pl.f32)
     compiled = TOTALS["distance"].compile(spec, spec, spec, target="cuda")
     assert any("what is reduced to one value is divided: parts of 8 x 1024" in str(d) for d in compiled.decisions)
+
+
+@pto.jit
+def returned(x, y):
+    return x + y[0], pl.cumsum(x[1:], axis=0), pl.max(x * y, axis=1)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(5, 7), (300, 700)])
+def test_results_are_divided(shape: tuple[int, int]) -> None:
+    x, y, _ = arguments(shape)
+    results, _ = emulated(returned, x, y, orders=(0,))
+    for result, value in zip(results, returned(x, y), strict=True):
+        close(np.asarray(result), value)
+    text = returned.compile(x, y, target="ascend").ir("divided")
+    assert all(line.startswith("      ") for line in text.splitlines() if "tstore" in line)
 
 
 @needs_compiler
