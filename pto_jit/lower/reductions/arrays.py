@@ -52,11 +52,11 @@ class Array:
 def find_arrays(subscripts: Subscripts, outer: dict[str, str]) -> list[Array]:
     """The tensors that every iteration of a loop accumulates into at many places."""
     loop, accesses = subscripts.loop, subscripts.accesses(outer)
+    read = {a.base for a in accesses if not a.writes}
     varying: set[str] | None = None
     found: dict[str, Array] = {}
     for write in accesses:
-        read = any(a.base == write.base and not a.writes for a in accesses)
-        if not write.writes or write.key is not None or not read or write.base in found:
+        if not write.writes or write.key is not None or write.base not in read or write.base in found:
             continue
         if write.op.op not in ("setelem", "store"):
             continue

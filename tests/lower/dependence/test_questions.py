@@ -143,3 +143,19 @@ def test_arithmetic_that_doubles_with_every_statement_stays_small(step: str) -> 
     assert all(len(form.terms) <= 64 for form in values.known.values())
     assert all(len(atom.text) <= 200 for atom in values.atoms) and len(values.atoms) < 100 * count
     assert values.known["a0"].terms != values.known[f"a{count}"].terms
+
+
+def test_accesses_that_are_apart_along_one_axis_are_not_compared_two_by_two() -> None:
+    """Each iteration of the outer loop has a row of its own, whatever the loops inside do with it."""
+    loop = """    FOR %j.{0}:idx, 0:idx, %m:idx, 1:idx
+      %v.{0} = sgetelem %x[%i, %j.{0}] : i64
+      ssetelem %v.{0}, %x[%i, %j.{0}]
+    ENDFOR
+"""
+    inside = "".join(map(loop.format, range(20)))
+    text = f"{HEAD.format(t='i64')}  FOR %i:idx, 0:idx, %n:idx, 1:idx\n{inside}  ENDFOR\n  return\n}}\n"
+    dependences = Dependences(parse(text).func("f"))
+    found = dependences.found
+    assert len(found.accesses) == 40
+    assert dependences.may_run_parallel(found.loops[0]).proven
+    assert len(found.answers) < 40
