@@ -8,7 +8,6 @@ promises with `parallel=True` or `chunk=` is believed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -218,39 +217,43 @@ class Pairs:
 
     def __init__(self, found: Accesses, loop: Loop, shared: frozenset[int], orders: Sequence[Order]) -> None:
         self.accesses = found.inside(loop)
-        self.of_tensor: dict[Root, list[Access]] = {}
-        for access in self.accesses:
-            self.of_tensor.setdefault(access.root, []).append(access)
-        self.aliases: dict[Root, bool] = {}
-        self.known = all(root.kind != "unknown" for root in self.of_tensor)
-        self.left = {
-            root for root, some in self.of_tensor.items()
-            if len(some) <= _PAIR or root.kind == "unknown" or not all_apart(found, some, shared, orders)
-        }  # fmt: skip
+        numbers: dict[Root, int] = {}
+        self.tensor = [numbers.setdefault(access.root, len(numbers)) for access in self.accesses]  # of each access
+        self.roots = list(numbers)
+        self.of_tensor: list[list[Access]] = [[] for _ in numbers]
+        for access, number in zip(self.accesses, self.tensor, strict=True):
+            self.of_tensor[number].append(access)
+        self.known = all(root.kind != "unknown" for root in self.roots)
+        self.left = [
+            len(some) <= _PAIR or root.kind == "unknown" or not all_apart(found, some, shared, orders)
+            for root, some in zip(self.roots, self.of_tensor, strict=True)
+        ]
+        self.aliases: dict[int, bool] = {}
 
     def found(self) -> Iterator[tuple[Access, Access]]:
         """The pairs."""
-        before = Counter[Root]()
-        for k, a in enumerate(self.accesses):
-            root = a.root
-            before[root] += 1
+        before = [0] * len(self.roots)
+        for k, (a, tensor) in enumerate(zip(self.accesses, self.tensor, strict=True)):
+            before[tensor] += 1
+            left = self.left[tensor]
             others: Iterable[Access] = ()
-            if self.across and self._has_alias(root):
-                others = (b for b in islice(self.accesses, k + 1, None) if root in self.left or not a.shares_root(b))
-            elif root in self.left:
-                others = islice(self.of_tensor[root], before[root], None)
-            if a.write and root in self.left:
+            if self.across and self._has_alias(tensor):
+                rest = zip(self.accesses, self.tensor, strict=True)
+                others = (b for b, other in islice(rest, k + 1, None) if left or other != tensor)
+            elif left:
+                others = islice(self.of_tensor[tensor], before[tensor], None)
+            if a.write and left:
                 yield a, a
             for b in others:
                 if a.write or b.write:
                     yield a, b
 
-
-    def _has_alias(self, root: Root) -> bool:
+    def _has_alias(self, tensor: int) -> bool:
         """Whether a tensor may be the same memory as another one in the loop."""
-        known = self.aliases.get(root)
+        known = self.aliases.get(tensor)
         if known is None:
-            known = self.aliases[root] = any(may_alias(root, other) for other in self.of_tensor if other != root)
+            root = self.roots[tensor]
+            known = self.aliases[tensor] = any(may_alias(root, other) for other in self.roots if other is not root)
         return known
 
 
