@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Protocol
 
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
@@ -20,8 +21,10 @@ from pto_jit.semantic.rules import infer, is_elementwise
 
 I64 = ScalarType(i64)
 
+
+@lru_cache(1024, typed=True)
 def index(value: int) -> Const:
-    """An i64 constant."""
+    """An i64 constant; they are few numbers, over and over."""
     return Const(value, I64)
 
 

@@ -208,10 +208,11 @@ class _Grouper:
                 if self._sound(body, last, set(keep)):
                     remember_axes(body, last)
                     return Fuse(body, keep, body[0].loc)
-            states = states or _states(ops[:best])
             best -= 1
             while best and not _works(ops[best - 1]):
                 best -= 1
+            if best and not states:
+                states = _states(ops[:best])
         first = block[start]
         if isinstance(first, Op) and first.op in GENERATED:
             return Fuse((first,), self._keep((first,)), first.loc)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
@@ -15,6 +16,7 @@ I64 = ScalarType(i64)
 BOOL = ScalarType(bool_)
 
 
+@lru_cache(1024, typed=True)
 def index(value: int) -> Const:
     return Const(value, I64)
 
