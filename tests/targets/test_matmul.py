@@ -540,6 +540,14 @@ def test_the_text_for_other_processors_is_valid(triple: str) -> None:
         llvm.parse_assembly(module_ir(combo, "", triple)).verify()
 
 
+@pytest.mark.parametrize(("combo", "most"), [(Combo("f32", "f32", "f32"), 24_000), (Combo("i8", "i8", "i32"), 7_500)])
+def test_the_text_of_a_combo_stays_short(combo: Combo, most: int) -> None:
+    """The first product of its dtypes waits until all of it is compiled."""
+    vectors = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+avx512bf16,+fma,+f16c"
+    text = module_ir(combo, f"{vectors},+amx-tile,+amx-bf16,+amx-int8", "x86_64-unknown-linux-gnu")
+    assert text.count("\n") < most
+
+
 def test_dtypes_without_a_product_are_refused() -> None:
     machine = Machine.of("", "x86_64")
     for combo in (

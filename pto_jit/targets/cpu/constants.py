@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from llvmlite import ir
@@ -129,4 +129,10 @@ def undefined(typ: ir.Type) -> Text:
 
 def i64(value: Index) -> Value:
     """An index as an operand of an instruction."""
-    return number(I64, value) if isinstance(value, int) else value
+    return _i64(value) if isinstance(value, int) else value
+
+
+@lru_cache(4096)
+def _i64(value: int) -> Text:
+    """The same few numbers, over and over."""
+    return number(I64, value)

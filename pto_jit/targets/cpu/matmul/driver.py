@@ -234,7 +234,7 @@ def _far(parts: Parts) -> None:
     given: null, or memory for all of B as one slab, in which it is already packed if is_packed is not 0.
     """
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("far", I32, [*CONTEXT, (I64, "workers"), (PTR, "given"), (I64, "is_packed")])
+    f = parts.module.function("far", I32, [*CONTEXT, (I64, "workers"), (PTR, "given"), (I64, "is_packed")], rare=True)
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, given, is_packed = f.parameters
     many = workers > 1
     depth, panel, blocks, panels = layout_of_b(parts, f, n, k)

@@ -99,7 +99,7 @@ def _rows_task(parts: Parts) -> None:
 def _split(parts: Parts) -> None:
     """``split(operands, keep, workers)``: the same over the workers, each element by the steps that one would take."""
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("split", I32, [*CONTEXT, (I64, "workers")])
+    f = parts.module.function("split", I32, [*CONTEXT, (I64, "workers")], rare=True)
     *product, workers = f.parameters
     w, m, n, k, _, _, a_cs, _, b_rs, b_cs, _, _, _ = product
     with f.when((m * n * k < plan.split_work) | (workers <= 1)):

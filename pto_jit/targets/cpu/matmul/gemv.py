@@ -291,13 +291,14 @@ def _along(module: Module, scheme: Scheme) -> None:
                         of_b = [f.offset(columns, each.index * b_cs), b_cs]
                         to = f.offset(sums, each.index * bytes_)
                         f.call(f"along_{height}_{together}", VOID, [k, a_rows, a_rs, *of_b, to])
-                for i in range(height):
-                    vectors = [f.load(math.sum_type, f.offset(sums, (i * lanes + j) * bytes_)) for j in range(lanes)]
+                with f.loop(0, height, 1, [sums, f.offset(c_group, rows.index * c_rs)], at_least_once=True) as row:
+                    at, place = row.carried
+                    vectors = [f.load(math.sum_type, f.offset(at, j * bytes_)) for j in range(lanes)]
                     total = added_across(f, math, vectors)
-                    place = f.offset(c_group, (rows.index + i) * c_rs)
                     with f.either(wide.equals(lanes) & keep.equals(0)) as side:
                         f.store(total, place)
                         side.otherwise()
                         f.store(total, result)
                         put(wide, place)
+                    row.carry(f.offset(at, lanes * bytes_), f.offset(place, c_rs))
     f.give()

@@ -106,10 +106,15 @@ class Module:
         self.calls: list[tuple[str, tuple[str, ...]]] = []
 
     def function(
-        self, name: str, result: str, parameters: Sequence[tuple[str, str]], *, public: bool = False, hot: bool = True
-    ) -> Function:
-        """Begin a function; parameters are (type, name) pairs."""
-        made = Function(self, name, result, parameters, public, hot)
+        self, name: str, result: str, parameters: Sequence[tuple[str, str]], *, public: bool = False, hot: bool = True,
+        rare: bool = False,
+    ) -> Function:  # fmt: skip
+        """Begin a function; parameters are (type, name) pairs.
+
+        hot: it may be inlined; rare: it runs once where those that it calls do much work, and its code is selected
+        without delay.
+        """
+        made = Function(self, name, result, parameters, public, hot, rare)
         self.functions[name] = made
         return made
 
@@ -131,9 +136,11 @@ class Function:
     """One function: a list of lines, a counter, and the label of the block being written."""
 
     def __init__(
-        self, module: Module, name: str, result: str, parameters: Sequence[tuple[str, str]], public: bool, hot: bool
-    ) -> None:
-        self.module, self.name, self.result, self.public, self.hot = module, name, result, public, hot
+        self, module: Module, name: str, result: str, parameters: Sequence[tuple[str, str]], public: bool, hot: bool,
+        rare: bool,
+    ) -> None:  # fmt: skip
+        self.module, self.name, self.result, self.public = module, name, result, public
+        self.kind = "#2" if rare else "#0" if hot else "#1"
         self.parameters = [Value(self, type_, f"%{n}") for type_, n in parameters]
         self.lines: list[str] = []
         self.allocas: list[str] = []
@@ -144,9 +151,8 @@ class Function:
         """The definition."""
         linkage = "define" if self.public else "define internal"
         signature = ", ".join(f"{p.type}{' noundef' if p.type != PTR else ''} {p.ref}" for p in self.parameters)
-        kind = "#0" if self.hot else "#1"
         body = "\n".join(["entry:", *self.allocas, *self.lines])
-        return f"{linkage} {self.result} @{self.name}({signature}) {kind} {{\n{body}\n}}\n"
+        return f"{linkage} {self.result} @{self.name}({signature}) {self.kind} {{\n{body}\n}}\n"
 
     # -- values ------------------------------------------------------------------------------------------------------
 

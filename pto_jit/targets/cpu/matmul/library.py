@@ -128,8 +128,9 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     add_rounded(parts)
     width = 8 * scheme.machine.vector_bytes
     wide = f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"'
-    attributes = f"attributes #0 = {{ nounwind {wide} }}\nattributes #1 = {{ nounwind noinline {wide} }}\n"
-    return module.text(f'target triple = "{triple}"') + attributes
+    kinds = ("nounwind", "nounwind noinline", "nounwind noinline optnone")
+    attributes = [f"attributes #{number} = {{ {kind} {wide} }}\n" for number, kind in enumerate(kinds)]
+    return module.text(f'target triple = "{triple}"') + "".join(attributes)
 
 
 _initialised = threading.RLock()

@@ -299,35 +299,27 @@ def _along(module: Module, scheme: Scheme) -> None:
     math_type = "double" if scheme.packed == "double" else "float" if scheme.packed == "float" else f"i{8 * unit}"
     unit_type = vector(lanes, math_type)
 
-    def square(name: str, partial: bool) -> None:
-        extra = [(I64, "rows"), (I64, "deep")] if partial else []
-        f = module.function(name, VOID, [(PTR, "from"), (I64, "n_stride"), (PTR, "to"), (I64, "row"), *extra])
-        source, n_stride, to, row = f.parameters[:4]
-        rows = []
-        at = source
-        for i in range(lanes):
-            count = None
-            if partial:
-                count = f.select(f.parameters[4] > i, f.parameters[5], 0)
-            value = converted(f, machine, dtype, scheme.packed, read(f, machine, dtype, lanes * group, at, count))
-            if value.type != unit_type:
-                value = f.emit(unit_type, f"bitcast {value.type} {value.ref} to {unit_type}")
-            rows.append(value)
-            at = f.offset(at, n_stride)
-        for value in transposed(f, rows, unit):
-            f.store(value, to)
-            to = f.offset(to, row)
-        f.give()
-
-    square("transpose_whole", partial=False)
-    square("transpose_part", partial=True)
+    f = module.function("transpose", VOID, [(PTR, "from"), (I64, "n_stride"), (PTR, "to"), (I64, "row")])
+    at, n_stride, to, row = f.parameters
+    rows = []
+    for _ in range(lanes):
+        value = converted(f, machine, dtype, scheme.packed, read(f, machine, dtype, lanes * group, at))
+        if value.type != unit_type:
+            value = f.emit(unit_type, f"bitcast {value.type} {value.ref} to {unit_type}")
+        rows.append(value)
+        at = f.offset(at, n_stride)
+    for value in transposed(f, rows, unit):
+        f.store(value, to)
+        to = f.offset(to, row)
+    f.give()
 
     f = module.function(
         "pack_b_along", VOID, [(I64, "k"), (I64, "n"), (PTR, "b"), (I64, "n_stride"), (PTR, "to"), (I64, "panel")]
     )
     k, n, b, n_stride, to, panel = f.parameters
     width = scheme.panel_columns
-    room = f.alloca(lanes * lanes * unit)
+    length = lanes * group * size  # of a row of a square, in bytes
+    edge, room = f.alloca(lanes * length), f.alloca(lanes * lanes * unit)
     groups = f.ceil_div(k, group)
     with f.loop(0, f.ceil_div(n, width)) as each:
         first = each.index * width
@@ -341,25 +333,16 @@ def _along(module: Module, scheme: Scheme) -> None:
             put = f.offset(f.offset(to, each.index * panel), start * unit)
             whole = f.select(columns >= lanes, k // (lanes * group), 0) * lanes
             with f.loop(0, whole, lanes) as block:
-                f.call(
-                    "transpose_whole",
-                    VOID,
-                    [f.offset(at, block.index * (group * size)), n_stride, f.offset(put, block.index * row), row],
-                )
+                here = f.offset(at, block.index * (group * size))
+                f.call("transpose", VOID, [here, n_stride, f.offset(put, block.index * row), row])
             with f.loop(whole, groups, lanes) as block:
                 deep = clamp(f, k - block.index * group, lanes * group)
-                f.call(
-                    "transpose_part",
-                    VOID,
-                    [
-                        f.offset(at, block.index * (group * size)),
-                        n_stride,
-                        room,
-                        f.const(lanes * unit),
-                        columns,
-                        deep,
-                    ],
-                )
+                # what there is of a square, with zeros around it
+                with f.loop(0, lanes, 1, [f.offset(at, block.index * (group * size)), edge]) as line:
+                    there = f.select(columns > line.index, deep, 0)
+                    f.store(read(f, machine, dtype, lanes * group, line.carried[0], there), line.carried[1])
+                    line.carry(f.offset(line.carried[0], n_stride), f.offset(line.carried[1], length))
+                f.call("transpose", VOID, [edge, f.const(length), room, f.const(lanes * unit)])
                 out = f.offset(put, block.index * row)
                 with f.loop(0, f.minimum(groups - block.index, lanes)) as line:
                     f.store(

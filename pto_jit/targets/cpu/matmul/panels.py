@@ -133,9 +133,10 @@ class _Panel(Tile):
             with f.when(line < following):
                 for k in range(LINES):
                     prefetch(f, f.offset(ahead, line + 64 * k), level=2)
-            state = self._steps(share, CHUNK, self.deep, state)
-            part.carry(*state, here, line + 64 * LINES)
-        state = self._steps(chunks - share * self.shares, CHUNK, self.deep, part.after[:-2])
+            last = part.index.equals(self.shares - 1)
+            mine = f.select(last, chunks - share * (self.shares - 1), share)
+            part.carry(*self._steps(mine, CHUNK, self.deep, state), here, line + 64 * LINES)
+        state = part.after[:-2]
         state = self._steps(groups % CHUNK, 1, self.scheme.unit, state)
         self.finish(state[: rows * self.vectors], self.places(rows, c))
 

@@ -141,9 +141,12 @@ class Parts:
         """The values of such a block."""
         return [f.load(type_, f.offset(context, 8 * i), 8) for i, (type_, _) in enumerate(fields)]
 
-    def task(self, name: str, fields: Fields) -> tuple[Function, Value, Value, Value, list[Value]]:
-        """Begin a range function: itself, worker, begin, end, and the saved values."""
-        f = self.module.function(name, I32, [(PTR, "w"), (PTR, "context"), (I64, "begin"), (I64, "end")])
+    def task(
+        self, name: str, fields: Fields, *, rare: bool = True
+    ) -> tuple[Function, Value, Value, Value, list[Value]]:
+        """Begin a range function: itself, worker, begin, end, and the saved values.  rare: it runs for workers."""
+        parameters = [(PTR, "w"), (PTR, "context"), (I64, "begin"), (I64, "end")]
+        f = self.module.function(name, I32, parameters, rare=rare)
         w, context, begin, end = f.parameters
         return f, w, begin, end, self.restore(f, context, fields)
 

@@ -158,8 +158,9 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
     source, stride, to, span, lines, k = f.parameters
     splitter = _Splitter(f, scheme, span)
 
-    room, at = f.alloca(scheme.pieces * TILE), source
-    for i in range(SIDE):
+    room = f.alloca(scheme.pieces * TILE)
+    with f.loop(0, SIDE, 1, [source, room], at_least_once=True) as loop:
+        (at, line), i = loop.carried, loop.index
         if along:
             there = f.select(lines > i, k, 0)
             places = (at, f.offset(at, SIDE * scheme.element_a))
@@ -169,8 +170,8 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
             counts = tuple(f.select(k > row, lines, 0) for row in (i, i + SIDE))
         numbers = [splitter.read(at, count if partial else None) for at, count in zip(places, counts, strict=True)]
         for piece, value in enumerate(splitter.paired(*numbers)):
-            f.store(value, f.offset(room, piece * TILE + i * 64))
-        at = f.offset(at, stride)
+            f.store(value, f.offset(line, piece * TILE))
+        loop.carry(f.offset(at, stride), f.offset(line, 64))
     for piece in range(scheme.pieces):
         f.call("piece_turn", VOID, [f.offset(room, piece * TILE), f.offset(to, piece * PIECE)])
     splitter.done()

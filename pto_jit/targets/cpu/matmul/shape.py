@@ -8,6 +8,7 @@ along k, as the dot-product instructions want them.  Everything after packing co
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from pto_jit.slotted import frozen
 
@@ -46,6 +47,7 @@ class Machine:
     word_dot: bool  # vpdpwssd
 
     @staticmethod
+    @cache
     def of(features: str, triple: str) -> Machine:
         """Read LLVM's feature string (``+avx512f,-amx,...``)."""
         on = {item[1:] for item in features.split(",") if item.startswith("+")}

@@ -118,17 +118,18 @@ class _Tile(Tile):
                 end = following * 2 if self.pair else following
                 asked = (row // self.rows) * (share * (self.shares * ASKED * 64))
                 below, after = f.offset(at, a_row * self.rows), f.offset(b, end)
-                state = self._asking(share, apart, (after, end), c, [*state, below, below, asked])
-                times = times - share * self.shares
-            state = self._steps(times, UNROLL, apart, state)
+                state = self._asking(times, share, apart, (after, end), c, [*state, below, below, asked])
+            else:
+                state = self._steps(times, UNROLL, apart, state)
             state = self._steps(groups % UNROLL, 1, apart, state)
             part.carry(*state[:count])
         self.finish(part.after, places)
 
     def _asking(
-        self, share: Value, apart: _Apart, following: tuple[Value, Value], c: Value, state: list[Value]
+        self, times: Value, share: Value, apart: _Apart, following: tuple[Value, Value], c: Value, state: list[Value]
     ) -> list[Value]:
-        """``share`` times `UNROLL` steps for each share of the rows of C, which come nearer first; meanwhile so do the
+        """So many times `UNROLL` steps, ``share`` for each share of the rows of C (the last one takes what is left),
+        which come nearer first; meanwhile so do the
         rows of A of the next tile, line by line, and so many bytes at ``following``, of the panels of B after this
         tile's.  The state ends with a line of A, a row of that line, and the first byte of B to be prefetched."""
         a_row, f, quarters, (after, end) = apart[0], self.f, self.line // UNROLL, following
@@ -136,7 +137,8 @@ class _Tile(Tile):
             *state, here = each.carried
             here = self.ask_share(here)
             begin = each.index * share
-            with f.loop(begin, begin + share, 1, state) as loop:
+            end_of_share = f.select(each.index.equals(self.shares - 1), times, begin + share)
+            with f.loop(begin, end_of_share, 1, state) as loop:
                 *now, line, row, asked = loop.carried
                 for _ in range(-(-self.rows // quarters)):
                     prefetch(f, row, level=2)
@@ -219,7 +221,7 @@ _ROWS: Fields = (
 
 def _rows_task(parts: Parts) -> None:
     """Range function: rows of C, ``task`` each: groups of parts as deep as a block, in blocks of rows."""
-    f, _, begin, end, fields = parts.task("sum_rows", _ROWS)
+    f, _, begin, end, fields = parts.task("sum_rows", _ROWS, rare=False)
     m, n, count, of, c, c_row, keep, task = fields
     top, bottom = begin * task, f.minimum(m, end * task)
     deepest, blocks = parts.blocking.depth, f.ceil_div(bottom - top, parts.blocking.rows)

@@ -155,7 +155,7 @@ def _pack(parts: Parts) -> None:
     fields: Fields = (
         *((PTR, "w"), (I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "workers")),
     )
-    f = parts.module.function("tiled_pack", I32, fields)
+    f = parts.module.function("tiled_pack", I32, fields, rare=True)
     w, k, n, b, b_rs, b_cs, to, workers = f.parameters
     depth, _, _ = _layout(parts, n, k)
     slabs = f.ceil_div(n, SLAB)
@@ -313,7 +313,7 @@ def _found(parts: Parts) -> None:
     fields: Fields = (
         *((PTR, "w"), (I64, "n"), (PTR, "term"), (PTR, "room"), (I64, "workers"), (PTR, "status")),
     )
-    f = parts.module.function("tiled_found", PTR, fields)
+    f = parts.module.function("tiled_found", PTR, fields, rare=True)
     w, n, term, room, workers, status = f.parameters
     _, _, _, b, b_rs, b_cs, k, how = load_row(f, TERM, term, 0)
     _, _, size = _layout(parts, n, k)
@@ -351,7 +351,7 @@ def _parts(parts: Parts) -> None:
         *((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (I64, "top"), (PTR, "to"), (PTR, "room")),
         (I64, "workers"),
     )
-    f = parts.module.function("tiled_parts", I32, fields)
+    f = parts.module.function("tiled_parts", I32, fields, rare=True)
     w, n, count, terms, top, to, room, workers = f.parameters
     status = parts.save(f, [f.const(0)])
     with f.loop(0, count, 1, [f.const(0), f.const(0)]) as each:
@@ -378,7 +378,7 @@ def _parts(parts: Parts) -> None:
 def _sum(parts: Parts) -> None:
     """``tiled_sum(operands of a sum, top, workers)``: rows of A from ``top``, C there, its columns contiguous."""
     plan = parts.blocking
-    f = parts.module.function("tiled_sum", I32, _SUM)
+    f = parts.module.function("tiled_sum", I32, _SUM, rare=True)
     w, m, n, count, terms, c, c_rs, keep, top, workers = f.parameters
     with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
         bytes_b, many, total, deepest = each.carried
