@@ -69,6 +69,8 @@ _PARTS = {
     "cuda": replace(PARTS["cuda"], rows=8, elements=8192, constant=True),
     "ascend": PARTS["ascend"],
 }
+_PARTIALS = {"cuda": 512}
+"""How many partial results there are at most: blocks that keep a large device busy; else as of other loops."""
 
 
 def divide_totals(module: Module, decisions: list[Decision], *, target: str) -> Module:
@@ -77,7 +79,8 @@ def divide_totals(module: Module, decisions: list[Decision], *, target: str) -> 
     def transform(func: Func) -> Func:
         if func.kind != "orchestration" or not any(isinstance(s, Op) and _is_total(s) for s in statements(func.body)):
             return func
-        body = _Totals(Divider(func, _PARTS[target], []), decisions).block(func.body, None)
+        totals = _Totals(Divider(func, _PARTS[target], []), decisions, _PARTIALS.get(target))
+        body = totals.block(func.body, None)
         return func if body is func.body else replace(func, body=body)
 
     return map_funcs(module, transform)
@@ -87,6 +90,7 @@ def divide_totals(module: Module, decisions: list[Decision], *, target: str) -> 
 class _Totals:
     divider: Divider
     decisions: list[Decision]
+    partials: int | None
     ours: set[int] = field(default_factory=set)
     """Statements of ours by id, which write no memory; `kept`: these, so that ids stay unique."""
     own_tiles: set[int] = field(default_factory=set)
@@ -245,15 +249,22 @@ class _Totals:
         head = Scalars(names, loc)
         for line in loops.chosen:
             loops.at[line.axis] = loops.first(ops)
+        counts: list[Operand] = []
+        every: Operand = index(1)
+        if len(loops.chosen) > 1 or self.partials is not None:
+            counts = [scalars.op("floordiv", scalars.op("add", line.extent, index(line.part - 1)), index(line.part))
+                      for line in loops.chosen]  # fmt: skip
+            for count in counts:
+                every = scalars.op("mul", every, count, "parts")
+        chunk: Operand | None = None
+        if self.partials is not None:
+            share = scalars.op("add", every, index(self.partials - 1))
+            chunk = scalars.op("max", scalars.op("floordiv", share, index(self.partials)), index(1), "chunk")
         if len(loops.chosen) == 1:
             (line,) = loops.chosen
             var, stop, step = loops.at[line.axis], line.extent, index(line.part)
         else:
-            counts = [scalars.op("floordiv", scalars.op("add", line.extent, index(line.part - 1)), index(line.part))
-                      for line in loops.chosen]  # fmt: skip
-            var, stop, step = loops.first(ops), counts[0], index(1)
-            for count in counts[1:]:
-                stop = scalars.op("mul", stop, count, "parts")
+            var, stop, step = loops.first(ops), every, index(1)
             rest: Operand = var
             for k, line in reversed(list(enumerate(loops.chosen))):
                 place = rest if k == 0 else head.op("mod", rest, counts[k])
@@ -269,7 +280,7 @@ class _Totals:
         # other statements may need the whole tiles
         own = {r.name: names.fresh(r.name, r.type).name for made in ops for r in made.results}
         body = (*head.block, *rename((*body, *part.stmts), own), *combined)
-        return For("parallel", var, index(0), stop, step, body, proof=PROOF, loc=loc)
+        return For("parallel", var, index(0), stop, step, body, chunk=chunk, proof=PROOF, loc=loc)
 
     def _measure(self, tile: Var, loops: PartLoops, before: list[Stmt]) -> None:
         """Extents of the tile that were asked for, as of a mean, are what the loops are over: no tile is made for
