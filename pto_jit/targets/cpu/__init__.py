@@ -15,8 +15,8 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 * `packing`, `turned`: rows that do not lie side by side: copied together, or the axes in the opposite order
 * `vector`, `elementwise`, `extremes`, `conversions`, `philox`: arithmetic on vectors and scalars; random numbers
 * `access`, `strided`, `indirect`, `atomics`: loads and stores of lanes, of rows with gaps, through index tiles, atomic
-* `tiles`, `elements`, `structure`, `joining`, `placed`, `regions`, `order`, `selecting`, `sharing`: operations outside
-  of groups; these divided among the workers
+* `tiles`, `elements`, `structure`, `joining`, `placed`, `regions`, `places`, `order`, `selecting`, `sharing`:
+  operations outside of groups; these divided among the workers
 * `ranks`, `merging`: rows sorted by vectors
 * `products`, `matmul/`: matrix products: operands, and the generated library
 * `spmd/`: loops over elements, several iterations at a time

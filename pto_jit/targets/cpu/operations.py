@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
-from pto_jit.targets.cpu import atomics, indirect, joining, order, regions, selecting, structure
+from pto_jit.targets.cpu import atomics, indirect, joining, order, places, regions, selecting, structure
 from pto_jit.targets.cpu.constants import I32, PTR, VOID, Index, i64, number
 from pto_jit.targets.cpu.elements import each, read
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -69,7 +69,7 @@ def _group(w: FunctionWriter, op: Op) -> None:
         with w.passing_results():
             write_group(w, Fuse((op,), tuple(r.name for r in op.results), op.loc))
         return
-    regions.write_reduction(w, op)
+    places.write_reduction(w, op)
 
 
 TILE_OPS: dict[str, Handler] = {
@@ -80,7 +80,7 @@ TILE_OPS: dict[str, Handler] = {
     "extent": structure.write_measure, "gather": indirect.write_gather, "take": indirect.write_take,
     "put": indirect.write_put, "atomic_add": atomics.write_atomic, "atomic_max": atomics.write_atomic,
     "atomic_min": atomics.write_atomic, "print": write_print, "dot": write_dot,
-    "argmax": regions.write_arg_reduction, "argmin": regions.write_arg_reduction, "cumsum": regions.write_cumulate,
+    "argmax": places.write_arg_reduction, "argmin": places.write_arg_reduction, "cumsum": regions.write_cumulate,
     "cumprod": regions.write_cumulate, "map": regions.write_map, "fold": regions.write_fold,
     "assoc_scan": regions.write_scan, "sort": order.write_sort, "argsort": order.write_sort,
     "topk": selecting.write_topk, "histogram": order.write_histogram,

@@ -100,6 +100,22 @@ def test_large_ones_are_given_to_the_workers(kernel: Callable[..., Any]) -> None
                for line in text.splitlines())  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint32"])
+def test_the_place_of_the_largest_of_all(dtype: str) -> None:
+    """Of pieces, the first of those that are as good, or NaN."""
+    rng = np.random.default_rng(0)
+    for threads in (1, 3):
+        place = pto.jit(lambda x: (pl.argmax(x), pl.argmin(x)), num_threads=threads)
+        for shape in ((2, 3), (300, 700), (1024, 1024), (513, 1025)):
+            x = (rng.standard_normal(shape) * 9).astype(dtype)
+            assert place(x) == (x.argmax(), x.argmin())
+            for at in ((0, 0), (shape[0] - 1, 2)) if x.dtype.kind == "f" else ():
+                y = x.copy()
+                y[at] = y[-1, -1] = np.nan
+                assert place(y) == (y.argmax(), y.argmin())
+        assert place(np.zeros((0, 5), dtype)) == (0, 0)
+
+
 def test_small_ones_of_known_extents_have_no_functions_for_ranges() -> None:
     spec = pto.spec((8, 8), pl.f32)
     assert "pto_parallel_for" not in pto.jit(sorted_rows).compile(spec, 0.25, spec).ir("llvm")
