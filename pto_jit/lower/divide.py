@@ -41,7 +41,8 @@ Tiles that meet have to agree in their extents, as before; the host compares the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from math import prod
 from typing import Any
@@ -65,6 +66,7 @@ from pto_jit.ir.walk import (
 )
 from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.decisions import Decision
+from pto_jit.lower.handed_on import Handing
 from pto_jit.lower.lines import Axis, Lines, root_of
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
@@ -152,7 +154,43 @@ class Divider:
         """The scope, or what takes its place."""
         if not any(map(self.may_be_large, statements(scope.body))):
             return (scope,)
+        said = len(self.decisions)
         self.look()
+        out = self._pieces(scope)
+        left = self._left(out)
+        handed = self.handed(scope) if left and not scope.named else None
+        if handed is None:
+            return out
+        told = self.decisions[said:]
+        del self.decisions[said:]
+        other = self._pieces(handed[1])
+        if self._left(other) < left:
+            return [*handed[0], *other]
+        self.decisions[said:] = told
+        return out
+
+    def handed(self, scope: Scope) -> tuple[list[Stmt], Scope] | None:
+        """What stands before a scope whose tiles that loops and branches hand on are in memory, and the scope; None
+        where it hands none on, or too little is known of them."""
+        self.look()
+        handing = Handing(self.names, self.assigned, partial(self._extent, anywhere=True))  # type: ignore[arg-type]
+        out = handing.scope(scope)
+        self.makers |= handing.makers
+        self.views |= _views(handing.makers)
+        return out
+
+    def _left(self, stmts: Sequence[Stmt]) -> int:
+        """How many operations on large tiles are in no loop over parts."""
+        count = 0
+        for s in stmts:
+            if isinstance(s, Scope):
+                count += sum(map(self.may_be_large, statements(s.body)))
+            elif isinstance(s, (If, While)) or (isinstance(s, For) and s.kind == "sequential"):
+                count += sum(map(self._left, blocks(s)))
+        return count
+
+    def _pieces(self, scope: Scope) -> Sequence[Stmt]:
+        """The scope in pieces, some of them divided."""
         inside = use_counts(scope.body)
         used = {name for name in block_defs(scope.body) if self.uses[name] > inside[name]}  # elsewhere
         used |= {v.name for v in free_vars(scope.body)}
@@ -251,7 +289,7 @@ class Divider:
             self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
             flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
             self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
-            self.views = {name: op.args[0] for name, op in self.makers.items() if op.op in TENSOR_VIEWS}
+            self.views = _views(self.makers)
             self.names = Names(self.func)
 
     def may_be_large(self, stmt: Stmt) -> bool:
@@ -496,6 +534,11 @@ class Divider:
                 if lines.place(tile, axis) != lines.place(store.args[0], axis):
                     return False
         return True
+
+
+def _views(makers: Mapping[str, Op]) -> dict[str, Operand]:
+    """What each view of a tensor is a view of."""
+    return {name: op.args[0] for name, op in makers.items() if op.op in TENSOR_VIEWS}
 
 
 def is_movable(op: Op) -> bool:

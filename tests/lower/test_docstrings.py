@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pto_jit.ir.nodes import Module
+from pto_jit.ir.nodes import Func, Module, Scope, Stmt
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
@@ -21,6 +21,7 @@ from pto_jit.lower import (
     coalesce,
     divide,
     fuse,
+    handed_on,
     inline,
     instrument,
     interchange,
@@ -40,6 +41,21 @@ from pto_jit.lower import (
 from pto_jit.lower.divide import PARTS
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
+from pto_jit.slotted import replace
+
+
+def handed(module: Module) -> Module:
+    """The scopes of a module, whose tiles are handed on in memory."""
+
+    def visit(func: Func) -> Func:
+        out: list[Stmt] = []
+        for s in func.body:
+            made = divide.Divider(func, PARTS["cuda"], []).handed(s) if isinstance(s, Scope) else None
+            out += [s] if made is None else [*made[0], made[1]]
+        return func if out == list(func.body) else replace(func, body=tuple(out))
+
+    return map_funcs(module, visit)
+
 
 PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (split, lambda m: split.split_reductions(m, [])),
@@ -60,6 +76,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (recompute, lambda m: map_funcs(m, recompute.recompute)),
     (viewed, viewed.view_once),
     (views, views.move_views),
+    (handed_on, handed),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),

@@ -131,6 +131,20 @@ def two_at_once(x, z, y):
     y[...] = t
 
 
+def handed_on(x, z, y):
+    """Tiles that loops and branches read, make and change."""
+    t = x * 2.0
+    m = pl.max(x, axis=1, keepdims=True)
+    for _ in pl.range(2):
+        t = t * 0.5 + y
+        if x.shape[0] > 20:
+            z += t - m
+    u = t
+    if x.shape[1] > 20:
+        u = u - z
+    y[...] = t + u * 2.0
+
+
 @pto.incore
 def scaled(x, y):
     pl.store(pl.load(x) * 3.0, y)
@@ -144,7 +158,7 @@ def by_name(x, z, y):
 
 KERNELS = {fn.__name__: pto.jit(fn) for fn in (
     shifted, softmax, layer_norm, down, of_rows, of_columns, two_results, in_place, generated, part, of_a_vector, outer, turned,
-    turned_sum, on_branches, beside_loops, two_at_once, by_name, moved_within, means,
+    turned_sum, on_branches, beside_loops, two_at_once, handed_on, by_name, moved_within, means,
 )}  # fmt: skip
 
 
