@@ -92,9 +92,10 @@ class CCode(Code):
         if len(terms) == 2:
             x, y = terms
             if isinstance(y, int):
-                if y == 0 or isinstance(x, int):
-                    return x + y if isinstance(x, int) else x
-            elif isinstance(x, int) and x == 0:
+                if isinstance(x, int):
+                    return x + y
+                return self.b.add(x, y) if y else x
+            if isinstance(x, int) and x == 0:
                 return y
         return super().add(*terms)
 
@@ -237,10 +238,11 @@ class CCode(Code):
         if x is y or (not isinstance(x, int) and not isinstance(y, int) and x.poly == y.poly):
             return x
         a, b = lift(x), lift(y)
-        if len(a.text) + len(b.text) > 64:
-            a, b = self.named(a), self.named(b)
-        out = CValue(I64, f"{name}({a.text}, {b.text})")
-        return self.named(out) if "(" in a.text + b.text else out
+        left, right = a.text, b.text
+        if len(left) + len(right) > 64:
+            left, right = self.named(a).text, self.named(b).text
+        out = CValue(I64, f"{name}({left}, {right})")
+        return self.named(out) if "(" in left or "(" in right else out
 
     def min(self, x: Index, y: Index) -> Index:
         return self._extreme("pto_min", x, y)
