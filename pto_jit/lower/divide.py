@@ -158,7 +158,7 @@ class Divider:
         self.look()
         out = self._pieces(scope)
         left = self._left(out)
-        handed = self.handed(scope) if left and not scope.named else None
+        handed = self.handed(scope) if left else None
         if handed is None:
             return out
         told = self.decisions[said:]
@@ -252,7 +252,9 @@ class Divider:
             whole = replace(scope, body=block)
             now = tuple(self._scope(whole))
             changed |= now != (whole,)
-            new.append(now[0].body if scope.named and isinstance(now[0], Scope) else now)
+            if scope.named:
+                now = tuple(s for part in now for s in (part.body if isinstance(part, Scope) else (part,)))
+            new.append(now)
         if not changed or any(isinstance(s, Scope) and leaves(s.body) for block in new for s in statements(block)):
             del self.decisions[said:]
             return None
@@ -357,16 +359,12 @@ class Divider:
         read = {v.name for op in ops for v in uses(op) if isinstance(v.type, TileType)}
         if not stores or not made.issuperset(read) or not all(map(is_movable, ops)):
             return None
-        if self.asked & {r.name for op in ops for r in op.results if op.op != "valid"}:
-            return None
         lines = Lines(tuple(ops))
         scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
-        extents = {op.results[0]: self._extent(lines, lines.axes(op.args[0]).get(int(op.attr("axis"))), ops, scalars,  # type: ignore
-                                               anywhere=True) for op in ops if self._is_asked(op)}  # fmt: skip
-        if None in extents.values():
+        told = self._told(ops, lines, scalars)
+        if told is None:
             return None
-        ops = [op for op in ops if not self._is_asked(op)]
-        scalars.block += [Op("copy", (r,), (n,), (), (), scope.loc) for r, n in extents.items() if n is not None]
+        ops = [op for op in ops if not any(op is one for one in told)]
         found = {line: extent for line in lines.axes(stores[0].args[0]).values()
                  if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         exchanged = _exchanged(ops, lines)
@@ -376,8 +374,29 @@ class Divider:
             return None
         return PartLoops(chosen, found, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
 
-    def _is_asked(self, op: Op) -> bool:
-        return op.op == "valid" and op.results[0].name in self.asked
+    def _told(self, ops: list[Op], lines: Lines, scalars: Scalars) -> list[Op] | None:
+        """The operations whose results are read after all of them, extents and what the host computes of them; None
+        where there are others."""
+        asked = set(self.asked)
+        out: list[Op] = []
+        for op in reversed(ops):
+            if asked.isdisjoint([r.name for r in op.results]):
+                continue
+            if op.op != "valid" and not is_host(op):
+                return None
+            if op.op != "valid":
+                asked.update(a.name for a in op.args if isinstance(a, Var))
+            out.insert(0, op)
+        for op in out:
+            if op.op != "valid":
+                scalars.block.append(op)
+                continue
+            axis = lines.axes(op.args[0]).get(int(op.attr("axis")))  # type: ignore[call-overload]
+            extent = self._extent(lines, axis, ops, scalars, anywhere=True)
+            if extent is None:
+                return None
+            scalars.block.append(Op("copy", op.results, (extent,), (), (), op.loc))
+        return out
 
     def _turned(self, op: Op) -> tuple[Op, ...]:
         """An operation; of a load of a transposed tensor a load whose rows lie in a row, and a transpose."""

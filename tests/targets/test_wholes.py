@@ -478,3 +478,23 @@ def test_tiles_that_are_made_elsewhere_are_whole(fn: Any) -> None:
     if fn is carried:
         spec = pto.spec((None, None), pl.f32)
         assert fn.compile(spec, spec, spec, target="ascend").sources
+
+
+@pto.jit
+def of_known_extents(x: pl.Tensor[[90, 400], pl.f32], y: pl.Tensor[[90, 400], pl.f32]):
+    x += 1.0
+    t = x * 2.0
+    for k in pl.range(2):
+        if k > 0:
+            y += t
+        t = t - pl.max(x, axis=1, keepdims=True)
+    return x[1:] + y[1:], pl.cumsum(t, axis=1)
+
+
+@needs_compiler
+def test_tensors_of_known_extents_that_fit_no_block_are_divided() -> None:
+    wanted = list(np.random.default_rng(0).standard_normal((2, 90, 400), np.float32))
+    mine = [a.copy() for a in wanted]
+    results, mine = emulated(of_known_extents, *mine, orders=(0,))
+    for value, got in zip((*of_known_extents(*wanted), *wanted), (*results, *mine), strict=True):
+        np.testing.assert_allclose(np.asarray(got), value, rtol=1e-4, atol=1e-3)

@@ -213,7 +213,7 @@ class VectorSide(VectorWriter, _Side):
             mine: Size = rows // 2
             start: Size = Expr(f"get_subblockid() * {rows // 2}", frozenset())
         else:
-            seen = names(rows) | {str(whole)}
+            seen = names(rows) | ({whole} if isinstance(whole, str) else frozenset())
             begin = Expr(f"get_subblockid() == 0 || {whole} == 1 ? 0 : ({whole} + 1) / 2", seen)
             count = Expr(f"get_subblockid() == 0 ? ({whole} + 1) / 2 : larger(1, {whole} / 2)", seen)
             parts = (self.named_early(begin, "first_row", loc), self.named_early(count, "own_rows", loc))

@@ -15,10 +15,11 @@ from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
+from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
-from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
+from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, span_of
 
 _SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan", "fold": "pl.reduce"}
 """Operations whose names are others in kernels."""
@@ -167,7 +168,8 @@ class VectorWriter(TransferWriter):
         count, free = (source.valid[0], source.free[0]) if source.span in ("column", "one") else (
             source.valid[1], source.free[1])  # fmt: skip
         across = span in ("column", "one")
-        self._alias(op, source, span, (flat, 1) if across else (1, flat), (count, 1) if across else (1, count),
+        tall = padded(flat, 4) if span == "column" and flat > 1 else flat  # as many rows as tiles have that it meets
+        self._alias(op, source, span, (tall, 1) if across else (1, flat), (count, 1) if across else (1, count),
                     (free, False) if across else (False, free))  # fmt: skip
 
     def _alias(self, op: Op, source: Value, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
@@ -258,7 +260,7 @@ class VectorWriter(TransferWriter):
         shape = self.result_shape(var, "column", (source.capacity[0], 1), (source.valid[0], 1))
         out = to(source.dtype, *shape)
         shown = Value(out.name, out.dtype, "column", (source.capacity[0], 1), (source.valid[0], 1), out.buffer)
-        width = _scratch_columns(source.capacity[1])
+        width = _scratch_columns(physical(source.dtype, source.span, source.capacity)[1])
         scratch = self.temp(source.dtype, source.span, (source.capacity[0], width), (source.valid[0], width))
         self.emit(f"TROW{name.upper()}", self.tile(shown, "column", loc=loc), self.tile(source, loc=loc),
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
@@ -271,7 +273,7 @@ class VectorWriter(TransferWriter):
                      source.buffer)  # fmt: skip
         out = to(source.dtype, *self.result_shape(var, "one", (1, 1), (1, 1)))
         shown = Value(out.name, out.dtype, "one", (1, 1), (1, 1), out.buffer)
-        width = _scratch_columns(flat.capacity[1])
+        width = _scratch_columns(physical(flat.dtype, "row", flat.capacity)[1])
         scratch = self.temp(flat.dtype, "row", (1, width), (1, width))
         self.emit(f"TROW{name.upper()}", self.tile(shown, loc=loc), self.tile(flat, loc=loc),
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip

@@ -74,8 +74,12 @@ def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = 
 
     Raises TargetError for what this target does not do.
     """
+    return divided(_with_tiled_products(module, debug), PARTS["cuda"], decisions)
+
+
+def _with_tiled_products(module: Module, debug: bool) -> Func:
     whole = with_fewer_loads(flatten(module) if debug else without_assertions(flatten(module)))
-    return divided(tile_products(merge_leading_axes(with_extents(whole))), PARTS["cuda"], decisions)
+    return tile_products(merge_leading_axes(with_extents(whole)))
 
 
 def compile_module(
@@ -88,7 +92,33 @@ def compile_module(
 
     Raises TargetError for what this target does not do.
     """
-    flat = share_elements(in_parts(module, debug=debug, decisions=decisions), module)
+    tiled = _with_tiled_products(module, debug)
+
+    def written(parts: Func, told: list[Decision]) -> CudaProgram:
+        program = _written(module, parts, fastmath=fastmath, debug=debug, store=store, shared_limit=shared_limit)
+        if decisions is not None:
+            decisions.extend(told)
+        return program
+
+    told: list[Decision] = []
+    parts = divided(tiled, PARTS["cuda"], told)  # what follows products
+    try:
+        return written(parts, told)
+    except TargetError:
+        told = []
+        smaller = divided(tiled, replace(PARTS["cuda"], constant=True), told)  # what does not fit a block, too
+        if smaller is tiled or smaller == parts:
+            raise
+        with suppress(TargetError):
+            return written(smaller, told)
+        raise
+
+
+def _written(
+    module: Module, parts: Func, *, fastmath: bool, debug: bool, store: Any, shared_limit: int
+) -> CudaProgram:
+    """The same, of its entry without calls, whose products and whole tensors are in parts."""
+    flat = share_elements(parts, module)
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
     dims = extents_of(split.func(split.entry).body)
     fitting = fitting_axes(flat.body)
