@@ -50,7 +50,7 @@ def write_parallel(w: CFunctionWriter, stmt: For) -> None:
     _finish(w, inner, name, begin, end)
     count = _trip_count(w, start, stop, step)
     grain = lift(_grain(w, stmt, count)).text
-    _run(w, inner, name, lift(count).text, grain)
+    _run(w, inner, f"pto_parallel_for(worker, {name}, ", f", 0, {lift(count).text}, {grain})")
 
 
 def write_divided(w: CFunctionWriter, nest: Nest, inputs: Any) -> None:
@@ -69,7 +69,7 @@ def write_divided(w: CFunctionWriter, nest: Nest, inputs: Any) -> None:
         CNest(inner, nest, inputs).write_range(begin, end)
     inner.leave()
     _finish(w, inner, name, begin, end)
-    _run(w, inner, name, rows.text, f"pto_grain({rows.text}, {each})")
+    _run(w, inner, f"pto_rows(worker, {name}, ", f", {rows.text}, {each})")
 
 
 def _range_writer(w: CFunctionWriter, wish: str) -> CFunctionWriter:
@@ -84,13 +84,14 @@ def _range_writer(w: CFunctionWriter, wish: str) -> CFunctionWriter:
     return inner
 
 
-def _run(w: CFunctionWriter, inner: CFunctionWriter, name: str, count: str, grain: str) -> None:
-    """Call a function for ranges of so many iterations."""
+def _run(w: CFunctionWriter, inner: CFunctionWriter, before: str, after: str) -> None:
+    """Call a function for ranges; what it captures stands between the two texts."""
     code = w.code
+    name = inner.code.function.name
     context = f"&(struct {name}){{{', '.join(inner.captured)}}}" if inner.captured else "NULL"
     code.module.calls.add("pto_parallel_for")
     code.need_status()
-    code.line(f"status = pto_parallel_for(worker, {name}, {context}, 0, {count}, {grain});")
+    code.line(f"status = {before}{context}{after};")
     code.line("if (status != PTO_OK) return status;")
 
 

@@ -68,7 +68,7 @@ def test_vectors_are_divided_into_parts_of_one_row() -> None:
 def test_rows_are_given_to_the_workers(target: str) -> None:
     spec = pto.spec((None, None), pl.f32)
     text = "\n".join(pto.jit(softmax).compile(spec, spec, target=target).sources.values())
-    assert "status = pto_parallel_for(worker, softmax_incore_0_rows, " in text
+    assert "status = pto_rows(worker, softmax_incore_0_rows, " in text
     small = pto.spec((64, 64), pl.f32)
     text = pto.jit(softmax).compile(small, small, target=target).sources["softmax_incore_0.c"]
-    assert "pto_parallel_for" not in text, "what is known to be small"
+    assert "pto_rows" not in text, "what is known to be small"

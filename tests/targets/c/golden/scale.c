@@ -28,7 +28,6 @@ static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_
   // test_sources.py:29
   if (x_d0 < 0) return pto_fail(worker, 0, x_d0, 0, 0);
   const int64_t n = pto_max(pto_min(x_d0, x_n0), 0);
-  const float t0 = (float)s;
   const int64_t n_2 = pto_max(pto_min(n, y_n0), 0);
   const bool apart = n_2 != n || pto_clash(&(pto_region){x, 4, 1, {n}, {4}}, &(pto_region){y, 4, 1, {n}, {4}});
   float *y_at;
@@ -39,8 +38,7 @@ static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_
   } else {
     y_at = y;
   }
-  status = pto_parallel_for(worker, scale_incore_0_rows, &(struct scale_incore_0_rows){x, y_at, t0}, 0, n,
-      pto_grain(n, 1));
+  status = pto_rows(worker, scale_incore_0_rows, &(struct scale_incore_0_rows){x, y_at, (float)s}, n, 1);
   if (status != PTO_OK) return status;
   if (apart) {
     pto_copy(1, y, y_at, 4, (const int64_t[]){n_2, 4, 4});

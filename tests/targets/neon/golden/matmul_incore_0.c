@@ -285,8 +285,8 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
       c_at_2 = c;
       stride_2 = c_n1;
     }
-    status = pto_parallel_for(worker, matmul_incore_0_rows,
-        &(struct matmul_incore_0_rows){c_at, b_d1, c_at_2, stride_2, n_4}, 0, n, pto_grain(n, n_4));
+    status = pto_rows(worker, matmul_incore_0_rows, &(struct matmul_incore_0_rows){c_at, b_d1, c_at_2, stride_2, n_4},
+        n, n_4);
     if (status != PTO_OK) return status;
     if (n_5 != n || n_6 != n_4) {
       pto_copy(2, c, c_at_2, 4, (const int64_t[]){n_5, n_6, 4 * c_n1, 4, 4 * n_4, 4});
