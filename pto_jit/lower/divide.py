@@ -372,7 +372,7 @@ class Divider:
         turning = {line.axis for line in chosen} & exchanged
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
-        return PartLoops(chosen, found, lines, scalars, self.names, scope, self.parts.bounded)  # type: ignore[arg-type]
+        return PartLoops(chosen, found, lines, scalars, self.names, scope, self.parts.bounded, told)  # type: ignore[arg-type]
 
     def _told(self, ops: list[Op], lines: Lines, scalars: Scalars) -> list[Op] | None:
         """The operations whose results are read after all of them, extents and what the host computes of them; None

@@ -36,6 +36,8 @@ class PartLoops:
     names: Names
     scope: Scope
     bounded: bool
+    told: list[Op] = field(default_factory=list)
+    """Operations of which the host computes before the loops what they give."""
     at: dict[Axis, Var] = field(default_factory=dict)
     extents: dict[Axis, Operand] = field(default_factory=dict)
 
@@ -69,7 +71,8 @@ class PartLoops:
                     most = self.scalars.op("min", line.extent, most, "most")
                 left = inner.op("sub", line.extent, self.at[line.axis], "left")
                 self.extents[line.axis] = inner.op("min", left, most, "some")
-        return (*inner.block, *(s for op in ops for s in self._smaller(op)))
+        inside = [op for op in ops if not any(op is one for one in self.told)]
+        return (*inner.block, *(s for op in inside for s in self._smaller(op)))
 
     def _smaller(self, op: Op) -> list[Stmt]:
         """An operation on a part; what asks for an extent is told that of the whole."""

@@ -52,4 +52,4 @@ def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str)
     def close(a: np.ndarray, b: np.ndarray, err_msg: str) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4, err_msg=err_msg)
 
-    check_interpreted(programs, CASES[name][0], name, {"x": x}, {"out": out} | {"w": a for a in w}, close)
+    check_interpreted(programs, CASES[name][0], name, {"x": x}, {"out": out} | dict(zip("w", w, strict=False)), close)
