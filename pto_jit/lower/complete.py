@@ -30,9 +30,18 @@ _Source = tuple[Axes, str | tuple[bool, ...]]
 _Result = tuple[Var, Axes]
 
 
+_last: list[tuple[Block, Complete]] = []
+"""What was found of the last body: who forms groups and who looks at them ask the same.  A body never changes."""
+
+
 def complete_axes(body: Block) -> Complete:
     """Per axis of the tiles of a function whose groups were formed, whether it is known to be complete."""
-    return _Search(body).found
+    for known, found in _last[:]:
+        if known is body:
+            return found
+    found = _Search(body).found
+    _last[:] = [(body, found)]
+    return found
 
 
 class _Search:
