@@ -155,14 +155,17 @@ class TilesBetween(ABC):
         """Settle the loads that are read later from tensors that a kernel which writes others may change."""
         roots = {self._root(name) for name in written}
         for name, op in list(self.pending.items()) if roots else ():
-            if name not in later:
-                if name not in self.changing and self.paths[name] == self.path:
-                    del self.pending[name]  # made in this block: whatever might ask for it again runs later
-            elif op.op == "load" and isinstance(op.args[0], Var):
+            if op.op == "load" and name in later and isinstance(op.args[0], Var):
                 source = self._root(op.args[0].name)
                 # A tensor that the program makes shares memory with no other one.
                 if source in roots or (source not in self.created and not roots <= self.created):
                     self._settle(op, out)
+
+    def _forget_unread(self, later: Container[str]) -> None:
+        """Forget what was made in this block and nothing reads later, where all is that could ask for it again."""
+        unread = [n for n in self.pending if n not in later and n not in self.changing and self.paths[n] == self.path]
+        for name in unread:
+            del self.pending[name]
 
     def _root(self, tensor: str) -> str:
         """What a tensor is a view of."""

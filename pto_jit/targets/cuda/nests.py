@@ -300,6 +300,7 @@ class _Outliner(TilesBetween):
                 body = self._return(var, body, out, answers)
             if isinstance(var.type, TileType):
                 body = self._spill(var, body, out)
+        self._forget_unread(after)
         self._settle_changed(_written(body), after, out)
         self._launch(body, name, out)
         out += answers

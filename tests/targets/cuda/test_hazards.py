@@ -129,6 +129,22 @@ def test_a_tile_that_a_loop_or_branch_changes_before_another_kernel_reads_it(ker
 
 
 @pto.jit
+def read_in_a_branch(x, y, n):
+    with pl.incore():
+        first = pl.load(x, [0, 0], [8, 40])
+        if n > 0:
+            for i in pl.range(0, 16, 8, parallel=True):
+                pl.store(first + pl.load(x, [i, 0], [8, 40]), [i, 0], y)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_tile_that_is_read_in_a_branch_alone_is_not_forgotten_before(n: int) -> None:
+    x = np.repeat(np.arange(16, dtype=np.float32)[:, None], 40, axis=1)
+    _, (_, found, _) = emulated(read_in_a_branch, x, np.zeros_like(x), n)
+    np.testing.assert_array_equal(found, (np.tile(x[:8], (2, 1)) + x) * n)
+
+
+@pto.jit
 def gram(x, y):
     t = pl.load(x, [0, 0], [8, 40])
     pl.store(pl.sum(t @ t.T, axis=1), [0], y)
