@@ -310,10 +310,14 @@ class Divider:
         return self._parted(turned, scope, squares=True) or self._parted(ops, scope)
 
     def _by_way_of_memory(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
-        """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor."""
+        """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor.
+        Threads of one block would read what others have written, too."""
         ops = [s for s in tiles if isinstance(s, Op) and s.op != "store"]
         stores = [s for s in tiles if isinstance(s, Op) and s.op == "store"]
-        if len(stores) != 1 or not all(map(is_movable, ops)):
+        if len(stores) != 1:
+            return None
+        clash = self.parts.bounded and self._reads_elsewhere(ops, stores[0])
+        if not clash and not all(map(is_movable, ops)):
             return None
         store = stores[0]
         tile = store.args[0]
@@ -336,12 +340,24 @@ class Divider:
         again = self.names.fresh(hint, tile.type)
         load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
         told = len(self.decisions)
-        there = self._divided([*ops, first], scope)
+        there = self._divided([*ops, first], scope) if all(map(_is_movable, ops)) else None
+        if there is None and clash:
+            there = [*ops, first] if scope.named else [replace(scope, body=(*ops, first))]
         back = self._divided([load, replace(store, args=(again, *store.args[1:]))], scope)
         if there is None or back is None:
             del self.decisions[told:]
             return None
         return [*scalars.block, alloc, *there, *back]
+
+    def _reads_elsewhere(self, ops: list[Op], store: Op) -> bool:
+        """Whether the tensor of a store is read at another place."""
+        root, rank = root_of(store.args[1], self.views), store.args[1].type.rank  # type: ignore[union-attr]
+        return any(
+            op.op == "load"
+            and root_of(op.args[0], self.views) == root
+            and (op.args[0], op.args[1 : 1 + rank]) != (store.args[1], store.args[2 : 2 + rank])
+            for op in ops
+        )
 
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""

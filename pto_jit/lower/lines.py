@@ -133,7 +133,10 @@ class Lines:
             at = int(op.attr("axis"))  # type: ignore[call-overload]
             for name, typ in tiles:
                 for k in range(typ.rank):
-                    self.join((name, k), (result.name, k)) if k != at else self.fixed.append((name, k))
+                    if k != at or op.op == "flip":
+                        self.join((name, k), (result.name, k))
+                    if k == at:
+                        self.fixed.append((name, k))
             self.fixed.append((result.name, at))
         elif op.op not in ("load", "full", "arange", "valid") or op.attr("pad"):  # what is not looked at more closely
             everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])

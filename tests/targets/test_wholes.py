@@ -498,3 +498,18 @@ def test_tensors_of_known_extents_that_fit_no_block_are_divided() -> None:
     results, mine = emulated(of_known_extents, *mine, orders=(0,))
     for value, got in zip((*of_known_extents(*wanted), *wanted), (*results, *mine), strict=True):
         np.testing.assert_allclose(np.asarray(got), value, rtol=1e-4, atol=1e-3)
+
+
+@pto.jit
+def turned_within(x):
+    """What one block computes of other elements of the tensor than it writes goes by way of memory, too."""
+    x[:, 1:] = pl.flip(x[:, :-1], axis=0)
+    x[0] = x[:, 0] + pl.max(x[1], axis=0, keepdims=True)
+
+
+@needs_compiler
+def test_a_block_does_not_read_what_it_writes() -> None:
+    x = np.random.default_rng(0).standard_normal((40, 40), np.float32)
+    wanted = x.copy()
+    turned_within(wanted)
+    np.testing.assert_array_equal(emulated(turned_within, x)[1][0], wanted)
