@@ -152,7 +152,7 @@ class Divider:
 
     def _scope(self, scope: Scope) -> Sequence[Stmt]:
         """The scope, or what takes its place."""
-        if not any(map(self.may_be_large, statements(scope.body))):
+        if not any(map(self.may_be_large, statements(scope.body))) and not self._clashes(scope):
             return (scope,)
         said = len(self.decisions)
         self.look()
@@ -340,24 +340,48 @@ class Divider:
         again = self.names.fresh(hint, tile.type)
         load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
         told = len(self.decisions)
-        there = self._divided([*ops, first], scope) if all(map(_is_movable, ops)) else None
+        there = self._divided([*ops, first], scope) if all(map(is_movable, ops)) else None
         if there is None and clash:
             there = [*ops, first] if scope.named else [replace(scope, body=(*ops, first))]
-        back = self._divided([load, replace(store, args=(again, *store.args[1:]))], scope)
+        last: list[Stmt] = [load, replace(store, args=(again, *store.args[1:]))]
+        back = self._divided(last, scope)
+        if back is None and clash and not scope.named:
+            back = [replace(scope, body=tuple(last))]
         if there is None or back is None:
             del self.decisions[told:]
             return None
         return [*scalars.block, alloc, *there, *back]
 
+    def _clashes(self, scope: Scope) -> bool:
+        """Whether a tensor is read and written at different places, which threads of one block cannot do."""
+        ops = [s for s in scope.body if isinstance(s, Op)]
+        if not self.parts.bounded or scope.named:
+            return False
+        self.look()
+        return any(op.op == "store" and self._reads_elsewhere(ops, op) for op in ops)
+
     def _reads_elsewhere(self, ops: list[Op], store: Op) -> bool:
-        """Whether the tensor of a store is read at another place."""
-        root, rank = root_of(store.args[1], self.views), store.args[1].type.rank  # type: ignore[union-attr]
+        """Whether the tensor of a store is read by another view, of what may be the same rows."""
+        written = store.args[1]
+        root = root_of(written, self.views)
         return any(
-            op.op == "load"
-            and root_of(op.args[0], self.views) == root
-            and (op.args[0], op.args[1 : 1 + rank]) != (store.args[1], store.args[2 : 2 + rank])
+            op.op == "load" and op.args[0] != written and root_of(op.args[0], self.views) == root
+            and not self._are_other_rows(op.args[0], written)
             for op in ops
-        )
+        )  # fmt: skip
+
+    def _are_other_rows(self, a: Operand, b: Operand) -> bool:
+        """Whether two views of a tensor are of rows that are known to be others."""
+        made = [self.makers.get(v.name) for v in (a, b) if isinstance(v, Var)]
+        rows: list[range] = []
+        for op in made:
+            if op is None or op.op != "view" or op.args[0] != made[0].args[0]:  # type: ignore[union-attr]
+                return False
+            first, count = op.args[1], op.args[1 + op.args[0].type.rank]  # type: ignore[union-attr]
+            if not isinstance(first, Const) or not isinstance(count, Const):
+                return False
+            rows.append(range(int(first.value), int(first.value) + int(count.value)))
+        return rows[0].stop <= rows[1].start or rows[1].stop <= rows[0].start
 
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""

@@ -513,3 +513,19 @@ def test_a_block_does_not_read_what_it_writes() -> None:
     wanted = x.copy()
     turned_within(wanted)
     np.testing.assert_array_equal(emulated(turned_within, x)[1][0], wanted)
+
+
+@needs_compiler
+def test_small_tensors_of_known_extents_are_moved_within() -> None:
+    @pto.jit
+    def moved(x: pl.Tensor[[8, 8], pl.f32]):
+        x[1:] = x[:-1] + 1.0
+        x[...] = x.T
+        x[0] = x[1] * 2.0
+
+    x = np.random.default_rng(0).standard_normal((8, 8), np.float32)
+    wanted = x.copy()
+    moved(wanted)
+    np.testing.assert_array_equal(emulated(moved, x)[1][0], wanted)
+    text = moved.compile(x, target="cuda").ir("divided")
+    assert text.count("talloc") == 2, "other rows are no reason"
