@@ -482,9 +482,10 @@ def doubled(x: pl.Tensor, y: pl.Tensor):
 
 @pto.jit
 def large(x: pl.Tensor, y: pl.Tensor):
-    """Which looks at all of it: it cannot be done in parts."""
-    t = pl.load(x, [0, 0], [512, 512])
-    pl.store(t - pl.max(t), [0, 0], y)
+    """Tiles all of which are looked at, in a loop of the program: they are not divided."""
+    for r in pl.range(0, x.shape[0], 512, parallel=True):
+        t = pl.load(x, [r, 0], [512, 512])
+        pl.store(t - pl.max(t), [r, 0], y)
 
 
 def test_a_launch_is_refused() -> None:

@@ -141,7 +141,7 @@ def test_without_a_flag_elements_that_lie_apart_are_not_ordered() -> None:
 
 @pto.jit
 def spread(x: pl.Tensor, out: pl.Tensor):
-    with pl.incore():
+    for _ in pl.range(1, parallel=True):
         t = pl.load(x)
         pl.store(t - pl.max(t), [0], out)
 
@@ -151,7 +151,7 @@ def test_a_line_of_elements_that_lie_apart_is_no_longer_than_one_transfer_takes(
     x = np.zeros(40, np.float32)
     compiled = written(spread, x, np.zeros(80, np.float32)[::2])
     (kernel,) = kernels_of(compiled)
-    assert MOST_ROWS - 16 < max(kernel.limits.values()) <= MOST_ROWS
+    assert 1024 < max(kernel.limits.values()) <= MOST_ROWS  # two lines are on chip at a time
     with pytest.raises(pto.TargetError, match="more than 4095 elements, which lie apart") as error:
         written(spread, pto.spec((5000,), pl.f32), np.zeros(10000, np.float32)[::2])
     assert error.value.code == "PTO-X211"
