@@ -10,9 +10,9 @@
 * `maps`, `views`, `viewed`, `fuse`, `axes`, `rows`, `recompute`, `fitting`, `units`, `coalesce`, `complete`,
   `simplify`, `rename`: tile operations: nests, axes, what rows share, tiles that are not kept, generated tiles, axes of
   extent 1, values where they are kept, constants
-* `divide`, `totals`, `parted`, `pieces`, `handed_on`, `lines`, `reuse`: tile operations on devices: parts for blocks
-  and cores, also of what is reduced to one value, tiles between loops, lines that are independent, loads of what is
-  loaded
+* `divide`, `known`, `totals`, `parted`, `pieces`, `handed_on`, `lines`, `reuse`: tile operations on devices: parts for
+  blocks and cores, what they are chosen by, what is reduced to one value, tiles between loops, lines that are
+  independent, loads of what is loaded
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
   touch, checked loops
 * `decisions`, `names`, `called`: what was considered; names and scalars for statements that passes add; programs under

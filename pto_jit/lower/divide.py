@@ -40,23 +40,18 @@ Tiles that meet have to agree in their extents, as before; the host compares the
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import prod
 from typing import Any
 
-from pto_jit.dtypes import i64
-from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
-from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.nodes import Block, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import (
-    TENSOR_VIEWS,
     block_defs,
     blocks,
-    def_counts,
     defs,
     map_funcs,
     statements,
@@ -67,17 +62,15 @@ from pto_jit.ir.walk import (
 from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.handed_on import Handing
-from pto_jit.lower.lines import Axis, Lines, root_of
-from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
+from pto_jit.lower.known import Known
+from pto_jit.lower.lines import Axis, Lines
+from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.parted import DividedLine, PartLoops
 from pto_jit.lower.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
-from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
-_SIZED = {"load": 1, "full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
-"""Operations that say extents, with the place of the first one; of `load` behind the offsets."""
 _LARGE = 8192  # elements of a tile that one core should not have alone
 
 
@@ -127,15 +120,16 @@ class Divider:
     func: Func
     parts: Parts
     decisions: list[Decision]
-    uses: Counter[str] = field(default_factory=Counter)
-    assigned: Counter[str] = field(default_factory=Counter)
-    makers: dict[str, Op] = field(default_factory=dict)
-    """What makes a variable that is assigned once."""
-    views: dict[str, Operand] = field(default_factory=dict)
-    """What a tensor is a view of."""
-    names: Names | None = None
     asked: set[str] = field(default_factory=set)
     """Extents of tiles that are read after the operations that are looked at."""
+    _known: Known | None = None
+
+    @property
+    def known(self) -> Known:
+        """What is known of the function, where it has something to divide."""
+        if self._known is None:
+            self._known = Known(self.func)
+        return self._known
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -155,7 +149,6 @@ class Divider:
         if not any(map(self.may_be_large, statements(scope.body))) and not self._clashes(scope):
             return (scope,)
         said = len(self.decisions)
-        self.look()
         out = self._pieces(scope)
         left = self._left(out)
         handed = self.handed(scope) if left else None
@@ -172,11 +165,9 @@ class Divider:
     def handed(self, scope: Scope) -> tuple[list[Stmt], Scope] | None:
         """What stands before a scope whose tiles that loops and branches hand on are in memory, and the scope; None
         where it hands none on, or too little is known of them."""
-        self.look()
-        handing = Handing(self.names, self.assigned, partial(self._extent, anywhere=True))  # type: ignore[arg-type]
+        handing = Handing(self.known.names, self.known.assigned, partial(self.known.extent, anywhere=True))
         out = handing.scope(scope)
-        self.makers |= handing.makers
-        self.views |= _views(handing.makers)
+        self.known.add(handing.makers)
         return out
 
     def _left(self, stmts: Sequence[Stmt]) -> int:
@@ -192,7 +183,7 @@ class Divider:
     def _pieces(self, scope: Scope) -> Sequence[Stmt]:
         """The scope in pieces, some of them divided."""
         inside = use_counts(scope.body)
-        used = {name for name in block_defs(scope.body) if self.uses[name] > inside[name]}  # elsewhere
+        used = {name for name in block_defs(scope.body) if self.known.uses[name] > inside[name]}  # elsewhere
         used |= {v.name for v in free_vars(scope.body)}
         late = late_names(scope.body)
         pieces: list[Piece] = []
@@ -214,7 +205,7 @@ class Divider:
             if divided or scope.named:
                 out += stmts
                 continue
-            host, rest = host_first(stmts, self.assigned)
+            host, rest = host_first(stmts, self.known.assigned)
             out += host
             if rest:
                 out += rest if all(map(is_host, rest)) else [replace(scope, body=tuple(rest))]
@@ -224,7 +215,7 @@ class Divider:
         """Whether a statement is one operation, which can be done at another place of a run of them."""
         if not isinstance(stmt, Op) or stmt.regions:
             return False
-        return not is_host(stmt) or all(self.assigned[r.name] == 1 for r in stmt.results)
+        return not is_host(stmt) or all(self.known.assigned[r.name] == 1 for r in stmt.results)
 
     def _lifted(self, stmt: Stmt, scope: Scope, late: Collection[str]) -> list[Stmt] | None:
         """A loop or a branch of the host, of which something inside is divided; None where nothing is.
@@ -280,19 +271,10 @@ class Divider:
         whole = self._divided(tiles, scope)
         if whole is not None:
             return [(host, None), (tiles, whole)]
-        parts = segments(tiles, self.makers)
+        parts = segments(tiles, self.known.makers)
         pieces = [(s, (self._divided(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope))
                   for s in parts]  # fmt: skip
         return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
-
-    def look(self) -> None:
-        """Find what makes the variables of the function, and the names that it has."""
-        if not self.assigned:
-            self.uses, self.assigned = use_counts(self.func.body), def_counts(self.func.body)
-            flat = [s for s in statements(self.func.body) if isinstance(s, Op)]
-            self.makers = {r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1}
-            self.views = _views(self.makers)
-            self.names = Names(self.func)
 
     def may_be_large(self, stmt: Stmt) -> bool:
         """Whether a statement makes a tile that one core should not have alone."""
@@ -316,28 +298,29 @@ class Divider:
         stores = [s for s in tiles if isinstance(s, Op) and s.op == "store"]
         if len(stores) != 1:
             return None
-        clash = self.parts.bounded and self._reads_elsewhere(ops, stores[0])
+        clash = self.parts.bounded and self.known.reads_elsewhere(ops, stores[0])
         if not clash and not all(map(is_movable, ops)):
             return None
         store = stores[0]
         tile = store.args[0]
-        assert isinstance(tile, Var) and isinstance(tile.type, TileType) and self.names is not None
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         lines = Lines((*ops, store))
-        scalars = Scalars(self.names, scope.loc)
+        scalars = Scalars(self.known.names, scope.loc)
         extents: list[Operand] = []
         for k, n in enumerate(tile.type.shape):
             axis = lines.axes(tile).get(k)
-            extent = index(n) if n is not None else self._extent(lines, axis, [*ops, store], scalars, anywhere=True)
+            known = None if n is None else index(n)
+            extent = known or self.known.extent(lines, axis, [*ops, store], scalars, anywhere=True)
             if extent is None:
                 return None
             extents.append(extent)
         hint = source_name(tile.name)
-        memory = self.names.fresh(f"{hint}.memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
+        memory = self.known.names.fresh(f"{hint}.memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
         zeros = tuple(index(0) for _ in extents)
         first = replace(store, args=(tile, memory, *zeros))
         alloc = Op("alloc", (memory,), tuple(extents), (("dtype", tile.type.dtype),), (), store.loc)
-        self.makers[memory.name] = alloc
-        again = self.names.fresh(hint, tile.type)
+        self.known.makers[memory.name] = alloc
+        again = self.known.names.fresh(hint, tile.type)
         load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
         told = len(self.decisions)
         there = self._divided([*ops, first], scope) if all(map(is_movable, ops)) else None
@@ -357,31 +340,7 @@ class Divider:
         ops = [s for s in scope.body if isinstance(s, Op)]
         if not self.parts.bounded or scope.named:
             return False
-        self.look()
-        return any(op.op == "store" and self._reads_elsewhere(ops, op) for op in ops)
-
-    def _reads_elsewhere(self, ops: list[Op], store: Op) -> bool:
-        """Whether the tensor of a store is read by another view, of what may be the same rows."""
-        written = store.args[1]
-        root = root_of(written, self.views)
-        return any(
-            op.op == "load" and op.args[0] != written and root_of(op.args[0], self.views) == root
-            and not self._are_other_rows(op.args[0], written)
-            for op in ops
-        )  # fmt: skip
-
-    def _are_other_rows(self, a: Operand, b: Operand) -> bool:
-        """Whether two views of a tensor are of rows that are known to be others."""
-        made = [self.makers.get(v.name) for v in (a, b) if isinstance(v, Var)]
-        rows: list[range] = []
-        for op in made:
-            if op is None or op.op != "view" or op.args[0] != made[0].args[0]:  # type: ignore[union-attr]
-                return False
-            first, count = op.args[1], op.args[1 + op.args[0].type.rank]  # type: ignore[union-attr]
-            if not isinstance(first, Const) or not isinstance(count, Const):
-                return False
-            rows.append(range(int(first.value), int(first.value) + int(count.value)))
-        return rows[0].stop <= rows[1].start or rows[1].stop <= rows[0].start
+        return any(op.op == "store" and self.known.reads_elsewhere(ops, op) for op in ops)
 
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
@@ -400,19 +359,19 @@ class Divider:
         if not stores or not made.issuperset(read) or not all(map(is_movable, ops)):
             return None
         lines = Lines(tuple(ops))
-        scalars = Scalars(self.names, scope.loc)  # type: ignore[arg-type]
+        scalars = Scalars(self.known.names, scope.loc)
         told = self._told(ops, lines, scalars)
         if told is None:
             return None
         ops = [op for op in ops if not any(op is one for one in told)]
         found = {line: extent for line in lines.axes(stores[0].args[0]).values()
-                 if (extent := self._extent(lines, line, ops, scalars)) is not None}  # fmt: skip
+                 if (extent := self.known.extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         exchanged = _exchanged(ops, lines)
         chosen = self._parts(_widest(ops, lines, found), lines, found, exchanged) if found else []
         turning = {line.axis for line in chosen} & exchanged
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
-        return PartLoops(chosen, found, lines, scalars, self.names, scope, self.parts.bounded, told)  # type: ignore[arg-type]
+        return PartLoops(chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told)
 
     def _told(self, ops: list[Op], lines: Lines, scalars: Scalars) -> list[Op] | None:
         """The operations whose results are read after all of them, extents and what the host computes of them; None
@@ -432,7 +391,7 @@ class Divider:
                 scalars.block.append(op)
                 continue
             axis = lines.axes(op.args[0]).get(int(op.attr("axis")))  # type: ignore[call-overload]
-            extent = self._extent(lines, axis, ops, scalars, anywhere=True)
+            extent = self.known.extent(lines, axis, ops, scalars, anywhere=True)
             if extent is None:
                 return None
             scalars.block.append(Op("copy", op.results, (extent,), (), (), op.loc))
@@ -440,16 +399,15 @@ class Divider:
 
     def _turned(self, op: Op) -> tuple[Op, ...]:
         """An operation; of a load of a transposed tensor a load whose rows lie in a row, and a transpose."""
-        maker = self.makers.get(op.args[0].name) if op.op == "load" and isinstance(op.args[0], Var) else None
+        maker = self.known.makers.get(op.args[0].name) if op.op == "load" and isinstance(op.args[0], Var) else None
         axes: Any = maker.attr("axes") if maker is not None and maker.op == "tensor_transpose" else None
         if maker is None or axes is None or axes[-1] == len(axes) - 1 or not self.parts.square:
             return (op,)
-        assert self.names is not None
         rank, result = len(axes), op.results[0]
         of = [axes.index(k) for k in range(rank)]
         assert isinstance(result.type, TileType)
         typ = TileType(result.type.dtype, tuple(result.type.shape[k] for k in of))
-        loaded = self.names.fresh(source_name(result.name), typ)
+        loaded = self.known.names.fresh(source_name(result.name), typ)
         places = (*(op.args[1 + k] for k in of), *(op.args[1 + rank + k] for k in of), *op.args[1 + 2 * rank :])
         return (
             replace(op, args=(maker.args[0], *places), results=(loaded,)),
@@ -469,8 +427,8 @@ class Divider:
         own = lines.axes(tile)
         places = list(own)
         divided = [k for k in places if own[k] in found]
-        known = [int(n) for k, n in enumerate(tile.type.shape) if n is not None]  # type: ignore[union-attr]
-        if len(known) == tile.type.rank and (prod(known) <= _LARGE or not parts.constant):  # type: ignore[union-attr]
+        said = [int(n) for n in tile.type.shape if n is not None]  # type: ignore[union-attr]
+        if len(said) == tile.type.rank and (prod(said) <= _LARGE or not parts.constant):  # type: ignore[union-attr]
             return []
         for k in divided:
             if own[k] in exchanged and parts.square:
@@ -485,120 +443,6 @@ class Divider:
             if isinstance(extent, Var) or (parts.constant and int(extent.value) > part):
                 out.append(DividedLine(own[k], extent, part))
         return out
-
-    def _extent(
-        self, lines: Lines, axis: Axis | None, ops: list[Op], scalars: Scalars, *, anywhere: bool = False
-    ) -> Operand | None:
-        """How many lines an axis has when it can be divided, or with `anywhere` always, if that is known: operations
-        that make sure of it go to `scalars`."""
-        if axis is None or (axis in lines.bound and not anywhere):
-            return None
-        if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
-            return None
-        stores = [op for op in ops if op.op == "store"]
-        if not anywhere and (
-            any(lines.place(op.args[0], axis) is None for op in stores)
-            or not self._apart(ops, lines, axis)
-            or _repeats(ops, lines, axis, stores[0])
-        ):
-            return None
-        declared: dict[Operand, Loc] = {}
-        valid: dict[Operand, Loc] = {}
-        mine = Scalars(self.names, scalars.loc)  # type: ignore[arg-type]
-        said: list[Operand] = []
-        for op in ops:
-            k = lines.place(op.results[0], axis) if op.results else None
-            if k is None:
-                continue
-            shape = op.results[0].type.shape  # type: ignore[union-attr]
-            if shape[k] is not None:
-                declared.setdefault(index(shape[k]), op.loc)  # type: ignore[arg-type]
-            if op.op == "load":
-                rank = op.args[0].type.rank  # type: ignore[union-attr]
-                offset, extent = op.args[1 + k], op.args[1 + rank + k]
-                declared.setdefault(extent, op.loc)
-                valid.setdefault(self._valid(op.args[0], k, offset, extent, mine), op.loc)
-            elif op.op in _SIZED:
-                said.append(op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k])
-        if not valid or any(extent not in declared for extent in said):
-            return None
-        made: list[Stmt] = []
-        for extent, loc in declared.items():
-            if isinstance(extent, Var) and not self._is_natural(extent, set()):
-                self.check(made, "ge", extent, index(0), EXTENT, loc, axis=axis[1])
-        compared: set[tuple[Operand, Operand]] = set()
-        for numbers, failure in ((declared, DECLARED), (valid, VALID)):
-            for (a, _), (b, loc) in pairwise(numbers.items()):
-                if (a, b) not in compared:
-                    self.check(made, "eq", a, b, failure, loc, axis=axis[1])
-                compared.add((a, b))
-        scalars.block += [*mine.block, *made]
-        return next(iter(valid))
-
-    def check(
-        self, out: list[Stmt], op: str, a: Operand, b: Operand, failure: Failure, loc: Loc, **words: object
-    ) -> None:
-        """A comparison that has to hold, or the failure tells of its numbers."""
-        assert self.names is not None
-        ok = self.names.fresh("ok", BOOL)
-        said, _, way_out = failure.text(**words).partition("; ")
-        numbers = (a, b) if "{1}" in said else (a,)
-        head, number, rest = said.partition("{0}")
-        message, told = f"{head}; {way_out}", number + rest
-        attrs = (("always", True), ("error", failure.error.__name__), ("message", message), ("told", told))
-        out.append(Op(op, (ok,), (a, b), (), (), loc))
-        out.append(Op("assert", (), (ok, *numbers), attrs, (), loc))
-
-    def _valid(self, tensor: Operand, axis: int, offset: Operand, extent: Operand, scalars: Scalars) -> Operand:
-        """max(0, min(extent, size of the tensor - offset))."""
-        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
-        maker = self.makers.get(extent.name) if isinstance(extent, Var) else None
-        whole = maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
-        made = self.makers.get(tensor.name)
-        whole |= made is not None and made.op == "alloc" and made.args[axis] == extent
-        size: Operand | None = None if tensor.type.shape[axis] is None else index(tensor.type.shape[axis])  # type: ignore
-        if offset == index(0) and (whole or size == extent):
-            return extent
-        if size is None:
-            size = self.names.fresh("size")  # type: ignore[union-attr]
-            scalars.block.append(Op("dim", (size,), (tensor,), (("axis", axis),), (), scalars.loc))  # type: ignore
-        left = scalars.op("sub", size, offset, "left")
-        return scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
-
-    def _is_natural(self, operand: Operand, seen: set[str]) -> bool:
-        if isinstance(operand, Const):
-            return int(operand.value) >= 0
-        maker = self.makers.get(operand.name)
-        if maker is None or operand.name in seen:
-            return False
-        seen.add(operand.name)
-        sure = [self._is_natural(a, seen) for a in maker.args if a.type == ScalarType(i64)]
-        return maker.op == "dim" or (maker.op == "max" and any(sure)) or (
-            maker.op in ("min", "add", "mul", "floordiv") and all(sure))  # fmt: skip
-
-    def _apart(self, ops: list[Op], lines: Lines, axis: Axis) -> bool:
-        """Whether parts read and write other elements: what is written lies in one tensor where it is read, if it is,
-        or written again."""
-        accesses = [op for op in ops if op.op in ("load", "store")]
-        for store in (op for op in accesses if op.op == "store"):
-            tensor, rank = store.args[1], store.args[1].type.rank  # type: ignore[union-attr]
-            root = root_of(tensor, self.views)
-            for other in accesses:
-                at = 1 if other.op == "store" else 0
-                if other is store or root_of(other.args[at], self.views) != root:
-                    continue
-                tile = other.args[0] if other.op == "store" else other.results[0]
-                if other.args[at] != tensor or other.args[at + 1 : at + 1 + rank] != store.args[2 : 2 + rank]:
-                    return False
-                if lines.place(tile, axis) != lines.place(store.args[0], axis):
-                    return False
-        return True
-
-
-def _views(makers: Mapping[str, Op]) -> dict[str, Operand]:
-    """What each view of a tensor is a view of."""
-    return {name: op.args[0] for name, op in makers.items() if op.op in TENSOR_VIEWS}
-
 
 def is_movable(op: Op) -> bool:
     if op.op == "reshape":
@@ -617,18 +461,6 @@ def _exchanged(ops: list[Op], lines: Lines) -> set[Axis]:
             if last[0] != last[1]:
                 out.update(*last)
     return out
-
-
-def _repeats(ops: list[Op], lines: Lines, axis: Axis, store: Op) -> bool:
-    """Whether parts along an axis would reduce as much as they store, each of them the same."""
-    stored = store.args[0]
-    places = list(lines.axes(stored))
-    last = lines.place(stored, axis) == places[-1]
-    return any(
-        is_reduction(op) and lines.place(op.args[0], axis) is None
-        and (last or len(lines.axes(op.args[0])) >= len(places))
-        for op in ops
-    )  # fmt: skip
 
 
 def _widest(ops: list[Op], lines: Lines, found: Collection[Axis]) -> Var:

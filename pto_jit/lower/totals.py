@@ -120,9 +120,8 @@ class _Totals:
     def _place(self, op: Op, before: list[Stmt], scope: Scope) -> bool:
         """The same for where the first of the largest or smallest elements is: the smallest of the places of those that
         are equal to it, or NaN."""
-        self.divider.look()
-        tile, result, names = op.args[0], op.results[0], self.divider.names
-        assert isinstance(tile, Var) and isinstance(tile.type, TileType) and names is not None
+        tile, result, names = op.args[0], op.results[0], self.divider.known.names
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         old, told = list(before), len(self.decisions)
         best = names.fresh(_PLACES[op.op], ScalarType(tile.type.dtype))
         axes = tuple(range(tile.type.rank))
@@ -140,7 +139,7 @@ class _Totals:
         for extent in extents[:0:-1]:
             strides.insert(0, sizes.op("mul", strides[0], extent, "stride"))
         count = sizes.op("mul", strides[0], extents[0], "count")
-        self.divider.check(sizes.block, "le", count, index(MOST_PLACES), PLACES, op.loc, what=op.op)
+        self.divider.known.check(sizes.block, "le", count, index(MOST_PLACES), PLACES, op.loc, what=op.op)
         e.block += sizes.block
         narrow = [s if isinstance(s, Const) and s.value == 1 else e.op("cast", s, dtype=i32, hint="stride")
                   for s in strides]  # fmt: skip
@@ -176,13 +175,12 @@ class _Totals:
 
     def _total(self, op: Op, before: list[Stmt], scope: Scope) -> PartLoops | None:
         """Put a loop that does what a reduction does among the statements before it; None where there is none."""
-        self.divider.look()
         tile, result = op.args[0], op.results[0]
-        assert isinstance(tile, Var) and isinstance(tile.type, TileType) and self.divider.names is not None
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         ops = self._makers(tile, before)
         if ops is None or not any(map(self.divider.may_be_large, ops)):
             return None
-        names, dtype = self.divider.names, result.type.dtype  # type: ignore[union-attr]
+        names, dtype = self.divider.known.names, result.type.dtype  # type: ignore[union-attr]
         # as if it were stored: the parts are those of a tile of which there is a tensor
         memory = names.fresh("memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
         store = Op("store", (), (tile, memory, *[index(0)] * tile.type.rank), (), (), op.loc)
@@ -235,7 +233,7 @@ class _Totals:
                 if effects(stmt.op) == "writes" and stmt.op != "assert":
                     return None
                 continue
-            if not is_movable(stmt) or any(self.divider.assigned[v.name] > 1 for v in (*stmt.args, *stmt.results)
+            if not is_movable(stmt) or any(self.divider.known.assigned[v.name] > 1 for v in (*stmt.args, *stmt.results)
                                            if isinstance(v, Var)):  # fmt: skip
                 return None
             ops.append(stmt)
@@ -301,7 +299,7 @@ class _Totals:
         """A block without the operations on tiles that only reductions needed which are loops now."""
         before = {id(s) for s in block} | self.own_tiles
         while True:
-            used: Counter[str] = use_counts(tuple(out)) + self.divider.uses - use_counts(block)
+            used: Counter[str] = use_counts(tuple(out)) + self.divider.known.uses - use_counts(block)
             idle = [s for s in out if isinstance(s, Op) and id(s) in before and is_movable(s) and s.op != "store"
                     and s.results and isinstance(s.results[0].type, TileType)
                     and not any(used[r.name] for r in s.results)]  # fmt: skip

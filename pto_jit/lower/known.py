@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""What is known of a function whose whole tensors are divided: what makes its variables, how many lines its tiles have,
+and which parts of them read what others write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.types import TensorType
+from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, statements, use_counts
+from pto_jit.lower.axes import is_reduction
+from pto_jit.lower.lines import Axis, Lines, root_of
+from pto_jit.lower.names import BOOL, I64, Names, Scalars, index
+from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
+
+_SIZED = {"load": 1, "full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
+"""Operations that say extents, with the place of the first one; of `load` behind the offsets."""
+
+
+class Known:
+    """assigned, uses: how often a variable is assigned and read; makers: what makes one that is assigned once; views:
+    what a tensor is a view of; names: those that the function has."""
+
+    def __init__(self, func: Func) -> None:
+        self.uses: Counter[str] = use_counts(func.body)
+        self.assigned: Counter[str] = def_counts(func.body)
+        self.names = Names(func)
+        self.makers: dict[str, Op] = {}
+        self.views: dict[str, Operand] = {}
+        flat = [s for s in statements(func.body) if isinstance(s, Op)]
+        self.add({r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1})
+
+    def add(self, makers: dict[str, Op]) -> None:
+        """There are more of such variables."""
+        self.makers |= makers
+        self.views |= {name: op.args[0] for name, op in makers.items() if op.op in TENSOR_VIEWS}
+
+    def reads_elsewhere(self, ops: list[Op], store: Op) -> bool:
+        """Whether the tensor of a store is read by another view, of what may be the same rows."""
+        written = store.args[1]
+        root = root_of(written, self.views)
+        return any(
+            op.op == "load" and op.args[0] != written and root_of(op.args[0], self.views) == root
+            and not self._are_other_rows(op.args[0], written)
+            for op in ops
+        )  # fmt: skip
+
+    def _are_other_rows(self, a: Operand, b: Operand) -> bool:
+        """Whether two views of a tensor are of rows that are known to be others."""
+        made = [self.makers.get(v.name) for v in (a, b) if isinstance(v, Var)]
+        rows: list[range] = []
+        for op in made:
+            if op is None or op.op != "view" or op.args[0] != made[0].args[0]:  # type: ignore[union-attr]
+                return False
+            first, count = op.args[1], op.args[1 + op.args[0].type.rank]  # type: ignore[union-attr]
+            if not isinstance(first, Const) or not isinstance(count, Const):
+                return False
+            rows.append(range(int(first.value), int(first.value) + int(count.value)))
+        return rows[0].stop <= rows[1].start or rows[1].stop <= rows[0].start
+
+    def extent(
+        self, lines: Lines, axis: Axis | None, ops: list[Op], scalars: Scalars, *, anywhere: bool = False
+    ) -> Operand | None:
+        """How many lines an axis has when it can be divided, or with `anywhere` always, if that is known: operations
+        that make sure of it go to `scalars`."""
+        if axis is None or (axis in lines.bound and not anywhere):
+            return None
+        if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
+            return None
+        stores = [op for op in ops if op.op == "store"]
+        if not anywhere and (
+            any(lines.place(op.args[0], axis) is None for op in stores)
+            or not self._apart(ops, lines, axis)
+            or _repeats(ops, lines, axis, stores[0])
+        ):
+            return None
+        declared: dict[Operand, Loc] = {}
+        valid: dict[Operand, Loc] = {}
+        mine = Scalars(self.names, scalars.loc)
+        said: list[Operand] = []
+        for op in ops:
+            k = lines.place(op.results[0], axis) if op.results else None
+            if k is None:
+                continue
+            shape = op.results[0].type.shape  # type: ignore[union-attr]
+            if shape[k] is not None:
+                declared.setdefault(index(shape[k]), op.loc)  # type: ignore[arg-type]
+            if op.op == "load":
+                rank = op.args[0].type.rank  # type: ignore[union-attr]
+                offset, extent = op.args[1 + k], op.args[1 + rank + k]
+                declared.setdefault(extent, op.loc)
+                valid.setdefault(self._valid(op.args[0], k, offset, extent, mine), op.loc)
+            elif op.op in _SIZED:
+                said.append(op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k])
+        if not valid or any(extent not in declared for extent in said):
+            return None
+        made: list[Stmt] = []
+        for extent, loc in declared.items():
+            if isinstance(extent, Var) and not self._is_natural(extent, set()):
+                self.check(made, "ge", extent, index(0), EXTENT, loc, axis=axis[1])
+        compared: set[tuple[Operand, Operand]] = set()
+        for numbers, failure in ((declared, DECLARED), (valid, VALID)):
+            for (a, _), (b, loc) in pairwise(numbers.items()):
+                if (a, b) not in compared:
+                    self.check(made, "eq", a, b, failure, loc, axis=axis[1])
+                compared.add((a, b))
+        scalars.block += [*mine.block, *made]
+        return next(iter(valid))
+
+    def check(
+        self, out: list[Stmt], op: str, a: Operand, b: Operand, failure: Failure, loc: Loc, **words: object
+    ) -> None:
+        """A comparison that has to hold, or the failure tells of its numbers."""
+        ok = self.names.fresh("ok", BOOL)
+        said, _, way_out = failure.text(**words).partition("; ")
+        numbers = (a, b) if "{1}" in said else (a,)
+        head, number, rest = said.partition("{0}")
+        message, told = f"{head}; {way_out}", number + rest
+        attrs = (("always", True), ("error", failure.error.__name__), ("message", message), ("told", told))
+        out.append(Op(op, (ok,), (a, b), (), (), loc))
+        out.append(Op("assert", (), (ok, *numbers), attrs, (), loc))
+
+    def _valid(self, tensor: Operand, axis: int, offset: Operand, extent: Operand, scalars: Scalars) -> Operand:
+        """max(0, min(extent, size of the tensor - offset))."""
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        maker = self.makers.get(extent.name) if isinstance(extent, Var) else None
+        whole = maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
+        made = self.makers.get(tensor.name)
+        whole |= made is not None and made.op == "alloc" and made.args[axis] == extent
+        size: Operand | None = None if tensor.type.shape[axis] is None else index(tensor.type.shape[axis])  # type: ignore
+        if offset == index(0) and (whole or size == extent):
+            return extent
+        if size is None:
+            size = self.names.fresh("size")
+            scalars.block.append(Op("dim", (size,), (tensor,), (("axis", axis),), (), scalars.loc))  # type: ignore
+        left = scalars.op("sub", size, offset, "left")
+        return scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
+
+    def _is_natural(self, operand: Operand, seen: set[str]) -> bool:
+        if isinstance(operand, Const):
+            return int(operand.value) >= 0
+        maker = self.makers.get(operand.name)
+        if maker is None or operand.name in seen:
+            return False
+        seen.add(operand.name)
+        sure = [self._is_natural(a, seen) for a in maker.args if a.type == I64]
+        return maker.op == "dim" or (maker.op == "max" and any(sure)) or (
+            maker.op in ("min", "add", "mul", "floordiv") and all(sure))  # fmt: skip
+
+    def _apart(self, ops: list[Op], lines: Lines, axis: Axis) -> bool:
+        """Whether parts read and write other elements: what is written lies in one tensor where it is read, if it is,
+        or written again."""
+        accesses = [op for op in ops if op.op in ("load", "store")]
+        for store in (op for op in accesses if op.op == "store"):
+            tensor, rank = store.args[1], store.args[1].type.rank  # type: ignore[union-attr]
+            root = root_of(tensor, self.views)
+            for other in accesses:
+                at = 1 if other.op == "store" else 0
+                if other is store or root_of(other.args[at], self.views) != root:
+                    continue
+                tile = other.args[0] if other.op == "store" else other.results[0]
+                if other.args[at] != tensor or other.args[at + 1 : at + 1 + rank] != store.args[2 : 2 + rank]:
+                    return False
+                if lines.place(tile, axis) != lines.place(store.args[0], axis):
+                    return False
+        return True
+
+
+def _repeats(ops: list[Op], lines: Lines, axis: Axis, store: Op) -> bool:
+    """Whether parts along an axis would reduce as much as they store, each of them the same."""
+    stored = store.args[0]
+    places = list(lines.axes(stored))
+    last = lines.place(stored, axis) == places[-1]
+    return any(
+        is_reduction(op) and lines.place(op.args[0], axis) is None
+        and (last or len(lines.axes(op.args[0])) >= len(places))
+        for op in ops
+    )  # fmt: skip
