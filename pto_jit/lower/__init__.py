@@ -7,12 +7,10 @@
   order cannot be seen, elements as variables of a loop, and read once
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
-* `maps`, `views`, `viewed`, `fuse`, `axes`, `rows`, `recompute`, `fitting`, `units`, `coalesce`, `complete`,
-  `simplify`, `rename`: tile operations: nests, axes, what rows share, tiles that are not kept, generated tiles, axes of
-  extent 1, values where they are kept, constants
-* `divide`, `known`, `totals`, `parted`, `pieces`, `handed_on`, `lines`, `reuse`: tile operations on devices: parts for
-  blocks and cores, what they are chosen by, what is reduced to one value, tiles between loops, lines that are
-  independent, loads of what is loaded
+* `groups/`: tile operations that run as one nest of loops
+* `maps`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: functions over tiles, values where they are
+  kept, axes that are complete, constants, names
+* `wholes/`, `reuse`: tile operations on devices: whole tensors in parts, loads of what is loaded
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
   touch, checked loops
 * `decisions`, `names`, `called`: what was considered; names and scalars for statements that passes add; programs under

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pto_jit.ir.nodes import Block, Const, Fuse, Op, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import Axes, axes_of_group, is_tile
+from pto_jit.lower.groups.axes import Axes, axes_of_group, is_tile
 
 Complete = Mapping[str, tuple[bool, ...]]
 _Source = tuple[Axes, str | tuple[bool, ...]]

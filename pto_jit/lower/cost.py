@@ -15,7 +15,7 @@ from pto_jit.ir.nodes import Block, Call, Const, For, Fuse, If, Module, Op, Oper
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.amount import CAP, FACTOR_BITS, Amount, Product
-from pto_jit.lower.axes import touches_tiles
+from pto_jit.lower.groups.axes import touches_tiles
 from pto_jit.lower.names import I64, Scalars, index
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import mutable

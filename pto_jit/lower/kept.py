@@ -36,7 +36,7 @@ from pto_jit.dtypes import DType, bool_
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, rewrite_block
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import frozen, replace
 
 ELEMENTS = ("getelem", "setelem")

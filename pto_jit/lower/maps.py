@@ -34,7 +34,7 @@ from collections import Counter
 from pto_jit.ir.nodes import Block, Func, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import map_blocks, map_funcs, statements
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import replace
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from pto_jit.ir.nodes import Block, Break, Continue, For, If, Op, Return, Stmt, Var, While
 from pto_jit.ir.walk import block_defs, blocks, statements, with_blocks
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.kept import Element, element_of
 
 Known = dict[Element, Var]

@@ -10,9 +10,9 @@ from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.divide import PARTS, divide_scopes
-from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
+from pto_jit.lower.groups.fuse import fuse
+from pto_jit.lower.groups.views import move_views
 from pto_jit.lower.independent import find_independent
 from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.invariant import hoist_products
@@ -23,8 +23,8 @@ from pto_jit.lower.place import place_scopes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
-from pto_jit.lower.totals import divide_totals
-from pto_jit.lower.views import move_views
+from pto_jit.lower.wholes.divide import PARTS, divide_scopes
+from pto_jit.lower.wholes.totals import divide_totals
 
 Pass = Callable[[Module, list[Decision]], Module]
 

@@ -14,7 +14,7 @@ from pto_jit.codegen import compile_program
 from pto_jit.compiler import Stages, run_passes
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import Axial, axes_of_group
+from pto_jit.lower.groups.axes import Axial, axes_of_group
 from pto_jit.lower.pipeline import passes_for
 from pto_jit.options import Options
 

@@ -19,9 +19,6 @@ from pto_jit.lower import (
     associate,
     chunk,
     coalesce,
-    divide,
-    fuse,
-    handed_on,
     inline,
     instrument,
     interchange,
@@ -29,17 +26,14 @@ from pto_jit.lower import (
     outline,
     pivot,
     place,
-    recompute,
     rename,
     reuse,
-    rows,
     simplify,
-    totals,
-    viewed,
-    views,
 )
-from pto_jit.lower.divide import PARTS
+from pto_jit.lower.groups import fuse, recompute, rows, viewed, views
 from pto_jit.lower.reductions import split
+from pto_jit.lower.wholes import divide, handed_on, totals
+from pto_jit.lower.wholes.divide import PARTS
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
 

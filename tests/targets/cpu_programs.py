@@ -16,7 +16,7 @@ from pto_jit.dtypes import BY_ID, BY_NAME
 from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse
 from pto_jit.lower.coalesce import coalesce
-from pto_jit.lower.fuse import fuse
+from pto_jit.lower.groups.fuse import fuse
 from pto_jit.runtime import Entry, default_runtime
 from pto_jit.semantic.interpreter import run
 from pto_jit.semantic.rules import infer

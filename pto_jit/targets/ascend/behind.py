@@ -34,7 +34,7 @@ import math
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, def_counts, defs, rename, rewrite_block, statements, use_counts, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import Names, Scalars, index
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace

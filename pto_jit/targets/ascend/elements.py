@@ -33,7 +33,7 @@ from pto_jit.dtypes import bool_, i32, i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, def_counts, rename, rewrite_block
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend.turns import turning_states

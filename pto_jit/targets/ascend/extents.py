@@ -41,7 +41,7 @@ from pto_jit.ir.walk import (
     substitute,
     uses,
 )
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import Taken, unused
 from pto_jit.slotted import replace
 

@@ -12,7 +12,7 @@ from collections.abc import Container
 from pto_jit.ir.nodes import Func, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.targets.cuda.nests import touches_tiles
 
 

@@ -13,7 +13,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import defs, statements
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.semantic.failures import EXTENT, assertion
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import KernelForm, Parameter

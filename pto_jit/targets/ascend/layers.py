@@ -33,7 +33,7 @@ from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Attr, Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, def_counts, rewrite_block, statements, uses, vars_made
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace

@@ -13,8 +13,8 @@ from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.called import called
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.divide import PARTS, divided
 from pto_jit.lower.reuse import with_fewer_loads
+from pto_jit.lower.wholes.divide import PARTS, divided
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk

@@ -31,7 +31,7 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, def_counts, rewrite_block, statements, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import is_parallel, writes

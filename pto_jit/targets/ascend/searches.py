@@ -17,7 +17,7 @@ from pto_jit.dtypes import u32 as _u32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TileType
-from pto_jit.lower.axes import reduced_axes
+from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Value
 

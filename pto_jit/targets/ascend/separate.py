@@ -34,7 +34,7 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, defs, rewrite_block, statements
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.names import Taken, unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.ascend.few import is_on_vector_cores

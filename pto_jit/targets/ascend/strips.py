@@ -33,7 +33,7 @@ from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.facts import Facts

@@ -17,7 +17,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, statements, use_counts, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.alone import is_alone
 from pto_jit.targets.ascend.carried import EQUAL, lasting
 from pto_jit.targets.ascend.conversions import only_moved

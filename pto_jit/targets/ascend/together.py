@@ -32,7 +32,7 @@ from pto_jit.ir.walk import (
     statements,
     uses,
 )
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.loops import is_parallel, writes
 

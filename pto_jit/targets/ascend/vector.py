@@ -12,7 +12,7 @@ from pto_jit.dtypes import f32, i32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
 from pto_jit.targets.ascend.machine import padded

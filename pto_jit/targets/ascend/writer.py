@@ -7,7 +7,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import defs, statements, use_counts, vars_made
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend.form import Branch, KernelForm, Loop, Require
 from pto_jit.targets.ascend.memory import Memory

@@ -16,7 +16,7 @@ from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import def_counts, use_counts
-from pto_jit.lower.fitting import fitting_axes
+from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.c.code import CCode

@@ -9,7 +9,7 @@ from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, block_defs, block_uses, def_counts, defs, statements
 from pto_jit.ir.walk import uses as used
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 
 Root = tuple[str | None, ...]
 """Where memory comes from, once for every way in which a function is reached: the allocation, `ARGUMENT` for what the

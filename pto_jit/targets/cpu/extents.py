@@ -6,7 +6,7 @@ from __future__ import annotations
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.elements import need_places

@@ -20,7 +20,7 @@ from pto_jit.ir.nodes import Const, Func, Operand, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import def_counts, use_counts
 from pto_jit.lower.complete import Complete, complete_axes
-from pto_jit.lower.fitting import fitting_axes
+from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import Code
 from pto_jit.targets.cpu.constants import I32, I64, PTR, VOID, Index, Text, Value, number, register_type, zero

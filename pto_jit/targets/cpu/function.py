@@ -34,7 +34,7 @@ from pto_jit.ir.nodes import (
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_names, statements, uses
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
 from pto_jit.targets.cpu.code import PLAIN

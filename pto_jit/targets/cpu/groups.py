@@ -16,8 +16,8 @@ from typing import Any
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.axes import is_reduction, reduced_axes
-from pto_jit.lower.units import Units, operations
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes
+from pto_jit.lower.groups.units import Units, operations
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type, storage_type

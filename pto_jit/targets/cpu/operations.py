@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TileType
-from pto_jit.lower.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
+from pto_jit.lower.groups.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
 from pto_jit.targets.cpu import atomics, indirect, joining, order, places, regions, selecting, structure
 from pto_jit.targets.cpu.constants import I32, PTR, VOID, Index, i64, number
 from pto_jit.targets.cpu.elements import each, read

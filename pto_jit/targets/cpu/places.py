@@ -10,7 +10,7 @@ from pto_jit.dtypes import DType, i32
 from pto_jit.errors import InternalError
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import Axial, is_reduction, reduced_axes
 from pto_jit.targets.cpu.constants import I64, PTR, VOID, Index, Value, i64, number, register_type, storage_type
 from pto_jit.targets.cpu.elements import address, each, give, need_places, new_tile, read, write
 from pto_jit.targets.cpu.elementwise import from_memory

@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from pto_jit.ir.nodes import For, Fuse, Op, Var
 from pto_jit.ir.types import TensorType, TileType
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import load, prefetch, save
 from pto_jit.targets.cpu.code import Code

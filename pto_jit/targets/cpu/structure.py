@@ -11,7 +11,7 @@ from typing import Any
 
 from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.axes import unit_reshape
+from pto_jit.lower.groups.axes import unit_reshape
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.elements import give, new_tile, read

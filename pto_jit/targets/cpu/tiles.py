@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.fitting import fits_with
+from pto_jit.lower.groups.fitting import fits_with
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.elementwise import splat, to_memory

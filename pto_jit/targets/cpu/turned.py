@@ -8,7 +8,7 @@ The strides are known when the code runs, so both nests are written, for kernels
 from __future__ import annotations
 
 from pto_jit.ir.nodes import Fuse, Op, Var
-from pto_jit.lower.axes import is_reduction
+from pto_jit.lower.groups.axes import is_reduction
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.code import Code
 from pto_jit.targets.cpu.constants import Value

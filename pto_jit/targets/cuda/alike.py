@@ -22,7 +22,7 @@ from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Stmt
 from pto_jit.ir.numbering import numbered
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import blocks, map_statements, statements, with_blocks
-from pto_jit.lower.fitting import NOTHING, Fitting
+from pto_jit.lower.groups.fitting import NOTHING, Fitting
 from pto_jit.slotted import compared, replace
 
 

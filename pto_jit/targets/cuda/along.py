@@ -23,9 +23,9 @@ from collections.abc import Iterable
 from pto_jit.ir.nodes import Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
-from pto_jit.lower.axes import REDUCTIONS, is_reduction, reduced_axes
-from pto_jit.lower.lines import axis_along
+from pto_jit.lower.groups.axes import REDUCTIONS, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
+from pto_jit.lower.wholes.lines import axis_along
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.shapes import axes_of
 

@@ -39,7 +39,7 @@ from pto_jit.ir.walk import (
     substitute,
     with_blocks,
 )
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.facts import ceilings, changing
 from pto_jit.targets.cuda.loops import written_tensor

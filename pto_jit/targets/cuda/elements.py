@@ -30,7 +30,7 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, blocks, statements, use_counts, uses, with_blocks
-from pto_jit.lower.axes import is_elementwise, touches_tiles
+from pto_jit.lower.groups.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import frozen, replace
 
 _RULES = {"add": "Sum", "mul": "Product", "max": "Maximum", "maximum": "Maximum", "min": "Minimum",

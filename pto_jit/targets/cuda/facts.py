@@ -10,7 +10,7 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import def_counts, defs, statements, use_counts, uses
-from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
+from pto_jit.lower.groups.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.slotted import frozen
 
 _INDEX = ScalarType(i64)

@@ -11,7 +11,7 @@ from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements, uses, with_operands
-from pto_jit.lower.axes import is_elementwise, touches_tiles
+from pto_jit.lower.groups.axes import is_elementwise, touches_tiles
 from pto_jit.lower.simplify import simplified
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.handed import handed_on

@@ -28,7 +28,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import blocks as inner_blocks
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported

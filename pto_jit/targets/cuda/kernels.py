@@ -13,9 +13,9 @@ from typing import Any
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
-from pto_jit.lower.fitting import NOTHING, Fitting
-from pto_jit.lower.lines import axis_along
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.groups.fitting import NOTHING, Fitting
+from pto_jit.lower.wholes.lines import axis_along
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.along import along_rows
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside

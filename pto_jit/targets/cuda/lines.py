@@ -12,7 +12,7 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Operand, Region, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import WRITES, statements
-from pto_jit.lower.lines import axis_along
+from pto_jit.lower.wholes.lines import axis_along
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.moves import MoveWriter

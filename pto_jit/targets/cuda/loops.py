@@ -8,7 +8,7 @@ from collections.abc import Container
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import WRITES, blocks, defs, statements, uses
-from pto_jit.lower import axes
+from pto_jit.lower.groups import axes
 from pto_jit.slotted import replace
 
 PARALLEL = ("parallel", "chunk", "in_chunk")

@@ -30,11 +30,11 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
-from pto_jit.lower.axes import is_elementwise, touches_tiles
-from pto_jit.lower.fitting import NOTHING, Fitting, fitting_axes
-from pto_jit.lower.lines import Axis, Lines
+from pto_jit.lower.groups.axes import is_elementwise, touches_tiles
+from pto_jit.lower.groups.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.lower.names import unused
-from pto_jit.lower.parted import first_number, moved
+from pto_jit.lower.wholes.lines import Axis, Lines
+from pto_jit.lower.wholes.parted import first_number, moved
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.loops import chain_of
 from pto_jit.targets.cuda.shapes import axes_of, is_high

@@ -9,7 +9,7 @@ from typing import Any
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.lower.axes import reduced_axes
+from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.access import AccessWriter
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from pto_jit.ir.nodes import Block, For, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, blocks, statements, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.targets.cuda.loops import touches_tiles
 from pto_jit.targets.cuda.shapes import axes_of
 from pto_jit.targets.cuda.thin import multiplies_matrices

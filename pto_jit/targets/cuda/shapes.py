@@ -9,7 +9,7 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 

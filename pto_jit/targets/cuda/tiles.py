@@ -17,7 +17,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import uses
-from pto_jit.lower.axes import is_elementwise, is_reduction
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported

@@ -35,7 +35,7 @@ from pto_jit.ir.flow import Later, Reads
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, statements, uses
-from pto_jit.lower.axes import is_elementwise, unit_reshape
+from pto_jit.lower.groups.axes import is_elementwise, unit_reshape
 from pto_jit.lower.names import BOOL, Taken, unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.forms import TILE, Form, forms_of

@@ -13,8 +13,8 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import NOWHERE, Block, Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, statements
-from pto_jit.lower.axes import GENERATED, is_elementwise, is_reduction, reduced_axes, unit_reshape
-from pto_jit.lower.fitting import fitting_axes
+from pto_jit.lower.groups.axes import GENERATED, is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.groups.fitting import fitting_axes
 
 _INDEX = ScalarType(i64)
 _ZERO, _ONE = Const(0, _INDEX), Const(1, _INDEX)

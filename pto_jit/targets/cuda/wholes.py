@@ -25,8 +25,8 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import def_counts, statements
-from pto_jit.lower.axes import GENERATED, is_elementwise, is_reduction, unit_reshape
-from pto_jit.lower.fitting import Fitting
+from pto_jit.lower.groups.axes import GENERATED, is_elementwise, is_reduction, unit_reshape
+from pto_jit.lower.groups.fitting import Fitting
 
 _INDEX = ScalarType(i64)
 

@@ -15,7 +15,15 @@ from typing import Any
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Const, Fuse, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.axes import EXPENSIVE, Axes, axes_of_group, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.lower.groups.axes import (
+    EXPENSIVE,
+    Axes,
+    axes_of_group,
+    is_reduction,
+    reduced_axes,
+    touches_tiles,
+    unit_reshape,
+)
 from pto_jit.slotted import frozen
 from pto_jit.targets.loops.form import (
     Arg,

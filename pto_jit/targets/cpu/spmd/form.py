@@ -16,7 +16,7 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import block_defs, defs, rename, statements, uses, variables
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import field, frozen, mutable, replace
 
 

@@ -9,8 +9,8 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Call, Continue, For, If, Op, Return, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, defs, statements, uses
-from pto_jit.lower.lines import root_of
 from pto_jit.lower.outwards import is_host
+from pto_jit.lower.wholes.lines import root_of
 from pto_jit.semantic.table import effects, tensor_arg
 
 Piece = tuple[list[Stmt], list[Stmt] | None]

@@ -59,15 +59,15 @@ from pto_jit.ir.walk import (
     uses,
     with_blocks,
 )
-from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.handed_on import Handing
-from pto_jit.lower.known import Known
-from pto_jit.lower.lines import Axis, Lines
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
-from pto_jit.lower.parted import DividedLine, PartLoops
-from pto_jit.lower.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
+from pto_jit.lower.wholes.handed_on import Handing
+from pto_jit.lower.wholes.known import Known
+from pto_jit.lower.wholes.lines import Axis, Lines
+from pto_jit.lower.wholes.parted import DividedLine, PartLoops
+from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
 from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())

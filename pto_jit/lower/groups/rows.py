@@ -41,7 +41,7 @@ from collections.abc import Sequence
 
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.axes import EXPENSIVE, Axial, is_elementwise
+from pto_jit.lower.groups.axes import EXPENSIVE, Axial, is_elementwise
 
 _NONE: frozenset[str] = frozenset()
 

@@ -52,7 +52,8 @@ from collections.abc import Sequence
 
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
-from pto_jit.lower.axes import (
+from pto_jit.lower.complete import Complete
+from pto_jit.lower.groups.axes import (
     GENERATED,
     Axial,
     axes_of_group,
@@ -61,14 +62,13 @@ from pto_jit.lower.axes import (
     touches_tiles,
     unit_reshape,
 )
-from pto_jit.lower.complete import Complete
-from pto_jit.lower.fitting import Fitting, always_fitting, fitting_axes, narrows
+from pto_jit.lower.groups.fitting import Fitting, always_fitting, fitting_axes, narrows
+from pto_jit.lower.groups.recompute import recompute
+from pto_jit.lower.groups.rows import common_rows, rows_first
+from pto_jit.lower.groups.units import Units, operations, over_what_is_valid, uneven
+from pto_jit.lower.groups.viewed import view_once
+from pto_jit.lower.groups.views import move_views
 from pto_jit.lower.maps import expand_maps
-from pto_jit.lower.recompute import recompute
-from pto_jit.lower.rows import common_rows, rows_first
-from pto_jit.lower.units import Units, operations, over_what_is_valid, uneven
-from pto_jit.lower.viewed import view_once
-from pto_jit.lower.views import move_views
 from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
 

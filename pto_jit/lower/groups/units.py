@@ -35,8 +35,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pto_jit.ir.nodes import Block, Func, Fuse, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import map_blocks, statements
-from pto_jit.lower.axes import is_reduction, is_tile, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.lower.complete import Complete, complete_axes, loaded_axes
+from pto_jit.lower.groups.axes import is_reduction, is_tile, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.lower.names import Names, index
 from pto_jit.slotted import replace
 

@@ -51,13 +51,13 @@ from pto_jit.dtypes import DType, f32, i32
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import blocks, map_funcs, rename, statements, use_counts, with_blocks
-from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.divide import PARTS, Divider, is_movable
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.lower.names import Scalars, index
-from pto_jit.lower.parted import PROOF, PartLoops
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.reductions.partials import Emit
+from pto_jit.lower.wholes.divide import PARTS, Divider, is_movable
+from pto_jit.lower.wholes.parted import PROOF, PartLoops
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace

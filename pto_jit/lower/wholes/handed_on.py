@@ -44,10 +44,10 @@ from itertools import groupby
 from pto_jit.ir.nodes import Block, For, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, uses, with_blocks
-from pto_jit.lower.fitting import fitting_axes
-from pto_jit.lower.lines import Axis, Lines
+from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.lower.names import Names, Scalars, index, source_name
-from pto_jit.lower.pieces import host_first
+from pto_jit.lower.wholes.lines import Axis, Lines
+from pto_jit.lower.wholes.pieces import host_first
 from pto_jit.slotted import field, mutable, replace
 
 Extent = Callable[[Lines, "Axis | None", list[Op], Scalars], "Operand | None"]

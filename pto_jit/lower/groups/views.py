@@ -30,7 +30,7 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Func, Module, Op, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import def_counts, map_blocks, map_funcs, statements
-from pto_jit.lower.axes import touches_tiles
+from pto_jit.lower.groups.axes import touches_tiles
 from pto_jit.semantic.table import effects, is_elementwise
 from pto_jit.slotted import replace
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from pto_jit.ir.nodes import Block, Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import GENERATED, Axes, Axial, is_elementwise, is_reduction, unit_reshape
+from pto_jit.lower.groups.axes import GENERATED, Axes, Axial, is_elementwise, is_reduction, unit_reshape
 
 Fitting = Mapping[str, tuple[bool, ...]]
 """By the names of tiles, per axis; those that fit along none are left out."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
-from pto_jit.lower.lines import Axis, Lines
 from pto_jit.lower.names import I64, Names, Scalars, index, source_name
+from pto_jit.lower.wholes.lines import Axis, Lines
 from pto_jit.slotted import field, frozen, mutable, replace
 
 PROOF = "lines of tiles that do not depend on each other"

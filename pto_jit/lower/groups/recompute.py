@@ -49,10 +49,10 @@ from __future__ import annotations
 from pto_jit.ir.nodes import Block, Func, Fuse, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import def_counts, map_blocks, rename, statements, use_counts
-from pto_jit.lower.axes import EXPENSIVE, Axial, is_elementwise, remember_axes, unit_reshape
 from pto_jit.lower.complete import Complete, complete_axes
+from pto_jit.lower.groups.axes import EXPENSIVE, Axial, is_elementwise, remember_axes, unit_reshape
+from pto_jit.lower.groups.units import Units, operations
 from pto_jit.lower.names import Names
-from pto_jit.lower.units import Units, operations
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
 

@@ -11,9 +11,9 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, statements, use_counts
-from pto_jit.lower.axes import is_reduction
-from pto_jit.lower.lines import Axis, Lines, root_of
+from pto_jit.lower.groups.axes import is_reduction
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index
+from pto_jit.lower.wholes.lines import Axis, Lines, root_of
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 
 _SIZED = {"load": 1, "full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}

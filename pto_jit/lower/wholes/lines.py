@@ -12,7 +12,7 @@ from itertools import product
 from pto_jit.ir.nodes import Block, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, statements
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
 
 Axis = tuple[str, int]
 """The name of a tile, and which of its axes."""
