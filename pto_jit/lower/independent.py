@@ -84,7 +84,7 @@ def _is_candidate(loop: For) -> bool:
         return False
     if _carried(loop):
         return False
-    return not any(_is_other(s) for s in inside)
+    return not any(is_other(s) for s in inside)
 
 
 def _carried(loop: For) -> bool:
@@ -109,7 +109,7 @@ def _gathers(body: Sequence[Stmt]) -> bool:
     return False
 
 
-def _is_other(stmt: Stmt) -> bool:
+def is_other(stmt: Stmt) -> bool:
     """Whether a statement works on anything but elements and scalars."""
     if not isinstance(stmt, Op):
         return False

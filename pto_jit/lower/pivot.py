@@ -59,10 +59,10 @@ from collections.abc import Mapping, Sequence
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, For, Func, Module, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import block_defs, map_blocks, map_funcs, rename, statements, use_counts
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
+from pto_jit.lower.independent import is_other
 from pto_jit.lower.names import I64, Names, Scalars, index, source_name
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen, replace
@@ -114,7 +114,7 @@ def _pivot(loop: For) -> _Pivot | None:
         return None
     ops = [s for s in loop.body if isinstance(s, Op)]
     writes = [op for op in ops if effects(op.op) == "writes"]
-    if len(ops) != len(loop.body) or len(ops) > _MOST or len(writes) != 1 or any(map(_is_other, ops)):
+    if len(ops) != len(loop.body) or len(ops) > _MOST or len(writes) != 1 or any(map(is_other, ops)):
         return None
     (write,) = writes
     if write.op != "setelem":
@@ -156,13 +156,6 @@ def _proof(func: Func, module: Module, dependences: Dependences, loop: For, pivo
 
 def _varies(operand: Operand, inside: set[str]) -> bool:
     return isinstance(operand, Var) and operand.name in inside
-
-
-def _is_other(op: Op) -> bool:
-    """Whether an operation works on anything but elements and scalars."""
-    return bool(op.regions) or any(isinstance(v.type, TileType) for v in (*op.args, *op.results)) or any(
-        isinstance(r.type, TensorType) for r in op.results
-    )  # fmt: skip
 
 
 def _keeps_to_itself(loop: For, uses: Mapping[str, int]) -> bool:

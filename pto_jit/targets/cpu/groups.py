@@ -58,7 +58,7 @@ SMALL = 1024  # elements of a small tile
 
 
 def write_group(w: FunctionWriter, fused: Fuse) -> None:
-    """Write a group formed by `lower.fuse`."""
+    """Write a group formed by `lower.groups`."""
     _Group(w, fused, w.plan(fused)).write()
 
 

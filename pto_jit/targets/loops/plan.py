@@ -52,7 +52,7 @@ class _Floating:
 
 
 def plan(fused: Fuse, *, turned: bool = False) -> Nest:
-    """The nest of a group formed by `lower.fuse`; `turned`: with its axes in the opposite order, where reductions are
+    """The nest of a group formed by `lower.groups`; `turned`: with its axes in the opposite order, where reductions are
     read after the group only."""
     return _Planner(fused, turned).nest()
 
