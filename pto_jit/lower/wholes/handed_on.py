@@ -166,8 +166,8 @@ class Handing:
                 if inside and any(isinstance(s, Op) and s.op == "assert" for s in scalars.block):
                     raise _UnknownError
                 self.before += scalars.block
-            if found is None:
-                raise _UnknownError
+            if found is None or (constant is not None and found != index(constant)):
+                raise _UnknownError  # or less is valid than the tile has, which memory of its extents does not tell
             out.append(found)
         return tuple(out)
 

@@ -66,6 +66,10 @@ class _Tiler:
         self.views = views_of(func.body)
         self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
                      if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
+        # of tensors that are made here, those before in the program and those of results
+        self.sizes: dict[Operand, tuple[Operand, ...]] = {
+            s.results[0]: s.args for s in statements(func.body) if isinstance(s, Op) and s.op == "alloc"
+        }
         self.slices = Slices(self.views, reads_of(func.body), self.dims, self.fresh)
 
     def fresh(self, wish: str, typ: ScalarType | TileType | TensorType = _INDEX) -> Var:
@@ -153,6 +157,7 @@ class _Tiler:
             )
             memory = self.fresh(f"{var.name}.memory", TensorType(var.type.dtype, var.type.shape, "c"))
             out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), dot.loc))
+            self.sizes[memory] = extents
             memories.append((var, memory))
         forms = self._forms(left, right, result, tail)
         conditions = [self._condition(form, (rows, columns), dot.loc, out) for form in forms[:-1]]
@@ -375,8 +380,7 @@ class _Tiler:
                             or (isinstance(e, Var) and self.dims.get(e.name) == (tensor, k)))
             for k, (o, e) in enumerate(zip(offsets, extents, strict=True))
         )  # fmt: skip
-        memory = isinstance(tensor, Var) and tensor.name.endswith(".memory")
-        if whole or memory:
+        if whole or (set(offsets) == {_ZERO} and self.sizes.get(tensor) == extents):
             return tensor
         shape = tuple(int(e.value) if isinstance(e, Const) and o == _ZERO and e.value == n else None
                       for o, e, n in zip(offsets, extents, tensor.type.shape, strict=True))  # fmt: skip
