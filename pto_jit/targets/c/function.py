@@ -113,7 +113,6 @@ class CFunctionWriter(FunctionWriter):
         how many elements it is."""
         self.hazards: set[str] = set()
         self._place: tuple[str, int] = "", 0
-        self.group: Fuse | None = None  # that is being written
         self.read: dict[int, tuple[TileSlot, Tile]] = {}  # variables that read the same all the time, by identity
         self.captured: list[str] = []  # names of the function around that a range function uses
 
@@ -262,7 +261,6 @@ class CFunctionWriter(FunctionWriter):
             self.code.line(f"// {text}")
 
     def statement(self, stmt: Stmt) -> None:
-        self.group = stmt if isinstance(stmt, Fuse) else None
         first = stmt.body[0] if isinstance(stmt, Fuse) and stmt.body else stmt
         self.place(getattr(first, "loc", NOWHERE))
         super().statement(stmt) if not isinstance(stmt, _JUMPS) else self._jump(stmt)
@@ -431,9 +429,9 @@ class CFunctionWriter(FunctionWriter):
         """The nest of a group; groups that are alike are planned once."""
         return self.module.shared_groups(self.func.body).plan(fused)
 
-    def write_nest(self, nest: Any, inputs: Any, divided: Any) -> Any:
-        """A nest as loops; `divided`: what its rows accumulate, when they may be divided among the workers."""
-        if self.module.shared_groups(self.func.body).write(self, self.group, nest, inputs):
+    def write_nest(self, fused: Fuse, nest: Any, inputs: Any, divided: Any) -> Any:
+        """A nest of a group as loops; `divided`: what its rows accumulate, when workers may share them."""
+        if self.module.shared_groups(self.func.body).write(self, fused, nest, inputs):
             return None
         if divided is not None and not divided:
             from pto_jit.targets.c.parallel import write_divided

@@ -51,7 +51,7 @@ class SharedGroups:
         found = self.repeated.get(id(fused))
         return plan(fused) if found is None else found[1].plan(fused, found[0])
 
-    def write(self, w: CFunctionWriter, fused: Fuse | None, nest: Nest, inputs: Inputs) -> bool:
+    def write(self, w: CFunctionWriter, fused: Fuse, nest: Nest, inputs: Inputs) -> bool:
         """Call the function that has the loops of a group; False where the loops are better written in place."""
         found = self.repeated.get(id(fused))
         if found is None or not _worth(nest, inputs):
@@ -59,7 +59,6 @@ class SharedGroups:
         call = _Call(w, *found, nest, inputs)
         function = self.functions.get(call.key)
         if function is None:
-            assert fused is not None
             if not self.taken:
                 self.taken = w.module.taken()
             function = self.functions[call.key] = _write_function(w, fused, nest, _Taken(call, self.taken))

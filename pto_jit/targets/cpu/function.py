@@ -431,8 +431,8 @@ class FunctionWriter(Frame):
 
         return plan(fused)
 
-    def write_nest(self, nest: Any, inputs: Any, divided: Any) -> Any:
-        """A nest with the rows of `inputs`; `divided`: what they accumulate, when workers may share them."""
+    def write_nest(self, fused: Fuse, nest: Any, inputs: Any, divided: Any) -> Any:
+        """A nest of a group with the rows of `inputs`; `divided`: what they accumulate, when workers may share them."""
         if divided is not None:
             from pto_jit.targets.cpu.divide import divide_nest
 

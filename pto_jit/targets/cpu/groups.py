@@ -391,13 +391,14 @@ class _Group(Extents):
 
         def write(inputs: Inputs) -> Sequence[Value]:
             with self.w.passing():
-                self.w.write_nest(self.nest, inputs, None)
+                self.w.write_nest(self.fused, self.nest, inputs, None)
             return ()
 
         code.choose(code.all_of(conditions), lambda: write(replace(part, extents=whole)), lambda: write(part))
 
     def _write(self, nest: Nest, inputs: Inputs) -> NestWriter:
-        return self.w.write_nest(nest, inputs, self._accumulated(nest) if self._divisible(inputs) else None)
+        divided = self._accumulated(nest) if self._divisible(inputs) else None
+        return self.w.write_nest(self.fused, nest, inputs, divided)
 
     def _accumulated(self, nest: Nest) -> list[tuple[Result, Index]]:
         """The results that all rows of a nest contribute to, with their numbers of elements."""

@@ -84,11 +84,14 @@ def shape_of(fused: Fuse) -> Shape | None:
     """The shape of a group; None if it has statements or regions, which are not compared."""
     numbers: dict[str, int] = {}
     floats: dict[tuple[str, int], int] = {}
+    loads: dict[Any, int] = {}
     key: list[Any] = []
     for op in fused.body:
         if not isinstance(op, Op) or op.regions:
             return None
         key += (op.op, op.attrs)
+        if op.op == "load":  # of what is loaded twice the nest reads one
+            key.append(loads.setdefault((op.args, op.attrs), len(loads)))
         for a in _compared(op):
             if not isinstance(a, Const):
                 key += (numbers.setdefault(a.name, len(numbers)), _kind_of(a.type))

@@ -129,3 +129,41 @@ def test_a_plan_for_other_names_is_the_plan(kernel: Any, make: Callable[[], tupl
             assert replace(one, rows=(), stages=()) == replace(two, rows=(), stages=())
             tried += 1
     assert tried
+
+
+@pto.jit
+def alike_but_for_what_is_loaded_twice(x, z, y, w):
+    """The first group loads one tensor twice, the second one two: they are not the same but for names."""
+    for r in pl.range(0, x.shape[0], 8):
+        with pl.incore():
+            a = pl.load(x, [r, 0], [8, 200])
+            b = pl.load(x, [r, 0], [8, 200])
+            pl.store(pl.exp(a) * 0.5 + b, [r, 0], w)
+            a = pl.load(x, [r, 0], [8, 200])
+            b = pl.load(z, [r, 0], [8, 200])
+            pl.store(pl.exp(a) * 0.5 + b, [r, 0], y)
+
+
+@pto.jit
+def clipped(x, z, y):
+    """The store behind the product is a group that is none of the two that are alike."""
+    y[...] = pl.clip(x, -0.5, 0.5) @ pl.clip(z, -0.5, 0.5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_loads_of_one_tensor_and_of_two_are_not_alike(target: str) -> None:
+    rng = np.random.default_rng(0)
+    x, z = (rng.standard_normal((16, 200)).astype(np.float32) for _ in range(2))
+    y, w = np.empty_like(x), np.empty_like(x)
+    alike_but_for_what_is_loaded_twice.compile(x, z, y, w, target=target)(x, z, y, w)
+    np.testing.assert_allclose(w, np.exp(x) * 0.5 + x, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(y, np.exp(x) * 0.5 + z, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_a_group_behind_a_product_is_itself(target: str) -> None:
+    rng = np.random.default_rng(1)
+    x, z = (rng.standard_normal((33, 33)).astype(np.float32) for _ in range(2))
+    y = np.empty_like(x)
+    clipped.compile(x, z, y, target=target)(x, z, y)
+    np.testing.assert_allclose(y, np.clip(x, -0.5, 0.5) @ np.clip(z, -0.5, 0.5), rtol=1e-4, atol=1e-5)
