@@ -62,11 +62,13 @@ typedef uint64_t pto_v_u64 __attribute__((vector_size(PTO_VECTOR_BYTES)));
 PTO_INLINE int64_t pto_min(int64_t x, int64_t y) { return x < y ? x : y; }
 PTO_INLINE int64_t pto_max(int64_t x, int64_t y) { return x > y ? x : y; }
 
+#ifdef PTO_RUNTIME_H // the host code of devices has no workers
 // Rows of so many elements, for the workers where there are many.
 PTO_INLINE int32_t pto_rows(pto_worker *worker, pto_range_fn range, void *context, int64_t rows, int64_t elements) {
   if (rows < 2 || elements < 1 || elements < 131072 / rows) return range(worker, context, 0, rows);
   return pto_parallel_for(worker, range, context, 0, rows, pto_max(32768 / elements, 1));
 }
+#endif
 
 // x * y, both not negative; what no memory can hold is the largest number.
 PTO_INLINE int64_t pto_bytes(int64_t x, int64_t y) { return y > 0 && x > INT64_MAX / y ? INT64_MAX : x * y; }
