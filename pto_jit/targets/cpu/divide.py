@@ -103,14 +103,7 @@ def divide_nest(
 
     block = capture.pack()
 
-    def divided() -> list[Value]:
-        return [outer.call("pto_parallel_for", I32,
-                           [outer.worker, function, block, number(I64, 0), i64(rows), i64(grain)])]  # fmt: skip
-
-    def alone() -> list[Value]:
-        return [outer.b.call(function, [outer.worker, block, number(I64, 0), i64(rows)])]
-
-    outer.check_status(outer.choose(large, divided, alone)[0])
+    run_range(outer, function, block, rows, grain, large)
     ranges = outer.div(outer.add(rows, outer.sub(grain, 1)), grain)
     for (what, count), (base, size) in zip(accumulated, places, strict=True):
         _combine(w, what, count, inputs.memory[Kept(what.name)], base, size, ranges)
@@ -168,6 +161,19 @@ def _fill(code: Code, what: Result, count: Index, place: Value, width: int) -> N
         save(code, code.offset(place, at), to_memory(code.b, value, what.dtype), what.dtype, mask)
 
     _each_vector(code, what.dtype, count, width, body)
+
+
+def run_range(code: Code, function: Value, context: Value, count: Index, grain: Index, large: bool | Value) -> None:
+    """Call a range function for all of so many iterations: by the workers where they are worth it, else here."""
+
+    def divided() -> list[Value]:
+        return [code.call("pto_parallel_for", I32,
+                          [code.worker, function, context, number(I64, 0), i64(count), i64(grain)])]  # fmt: skip
+
+    def alone() -> list[Value]:
+        return [code.b.call(function, [code.worker, context, number(I64, 0), i64(count)])]
+
+    code.check_status(code.choose(large, divided, alone)[0])
 
 
 def _combine(

@@ -15,7 +15,8 @@ from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_uses, uses
 from pto_jit.slotted import replace
-from pto_jit.targets.cpu.constants import I32, I64, Index, Value, i64, number
+from pto_jit.targets.cpu.constants import Index, Value, i64
+from pto_jit.targets.cpu.divide import run_range
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import DIVIDE
 from pto_jit.targets.cpu.parallel import Capture, bind, range_function, value_now
@@ -74,16 +75,7 @@ def share_lines(
         body(inner, parts, remap(more, change))
     inner.code.go(inner.code.leave)
     inner.close()
-    block = capture.pack()
-
-    def divided() -> list[Value]:
-        return [code.call("pto_parallel_for", I32,
-                          [code.worker, function, block, number(I64, 0), i64(many), i64(grain)])]  # fmt: skip
-
-    def alone() -> list[Value]:
-        return [code.b.call(function, [code.worker, block, number(I64, 0), i64(many)])]
-
-    code.check_status(code.choose(large, divided, alone)[0])
+    run_range(code, function, capture.pack(), many, grain, large)
 
 
 def _part(w: FunctionWriter, tile: Any, axis: int | None, begin: Value, end: Value) -> Any:
