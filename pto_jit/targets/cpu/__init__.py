@@ -14,7 +14,8 @@ The writer is imported when something is compiled; a kernel from the disk cache 
   workers
 * `packing`, `turned`: rows that do not lie side by side: copied together, or the axes in the opposite order
 * `vector`, `elementwise`, `extremes`, `conversions`, `philox`: arithmetic on vectors and scalars; random numbers
-* `access`, `strided`, `indirect`, `atomics`: loads and stores of lanes, of rows with gaps, through index tiles, atomic
+* `access`, `runs`, `strided`, `indirect`, `atomics`: loads and stores of lanes, under masks, of rows with gaps, through
+  index tiles, atomic
 * `tiles`, `elements`, `structure`, `joining`, `placed`, `regions`, `places`, `order`, `selecting`, `sharing`:
   operations outside of groups; these divided among the workers
 * `ranks`, `merging`: rows sorted by vectors

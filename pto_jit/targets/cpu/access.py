@@ -10,6 +10,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType
 from pto_jit.targets.cpu.code import Code
 from pto_jit.targets.cpu.constants import I1, I32, I64, PTR, VOID, Index, Value, i64, number, storage_type, vector, zero
+from pto_jit.targets.cpu.runs import by_runs, load_runs, save_runs
 from pto_jit.targets.cpu.vector import lane_count
 
 
@@ -18,6 +19,8 @@ def load(code: Code, address: Value, dtype: DType, lanes: int, mask: Value | Non
     typ = vector(storage_type(dtype), lanes)
     if mask is None:
         return code.b.load(address, typ=typ, align=dtype.bytes)
+    if by_runs(dtype, lanes):
+        return load_runs(code, address, mask, typ, dtype.bytes)
     name = f"llvm.masked.load.{_mangled(typ)}.p0"
     function = code.module.globals.get(name)
     if function is None:
@@ -37,6 +40,9 @@ def save(
             store.set_metadata("nontemporal", code.module.add_metadata([number(I32, 1)]))
         return
     typ = value.type
+    if by_runs(dtype, lane_count(typ)):
+        save_runs(code, address, value, mask, dtype.bytes)
+        return
     name = f"llvm.masked.store.{_mangled(typ)}.p0"
     function = code.module.globals.get(name)
     if function is None:

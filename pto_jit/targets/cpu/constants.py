@@ -84,6 +84,13 @@ def number(typ: ir.Type, value: int | float | bool) -> Text:
     return Text(typ, f"splat ({element} {text})")
 
 
+def nan(typ: ir.Type) -> Text:
+    """A NaN of f32 or f64 in every lane, all of whose bits are set: selected by a mask it is one `or` with the mask."""
+    element = typ.element if isinstance(typ, ir.VectorType) else typ
+    bits = "0xffffffffffffffff" if element == F64 else "0xffffffffe0000000"  # LLVM writes an f32 as an f64
+    return Text(typ, bits if element is typ else f"splat ({element} {bits})")
+
+
 def constant_of(value: Value) -> int | None:
     """The whole number that every lane of a constant made by `number` has; None for anything else."""
     if not isinstance(value, Text):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.constants import Value, number
+from pto_jit.targets.cpu.constants import Value, nan
 
 _MOST = 12  # operands that are looked at together
 
@@ -47,7 +47,7 @@ class Extremes:
             first, second, lost = _Extreme(x, x, ()), _Extreme(y, y, ()), (y,)
         x, y = first.plain, second.plain
         plain = b.select(b.fcmp_ordered(">" if op == "max" else "<", y, x), y, x)
-        result = b.select(self._any_nan(lost), number(y.type, float("nan")), plain)
+        result = b.select(self._any_nan(lost), nan(y.type), plain)
         self._known[id(result)] = result, _Extreme(plain, first.kept, lost)
         return result
 

@@ -19,6 +19,7 @@ from tests.targets.cpu.processors import WIDTHS, runs_here
 
 ROOT = Path(__file__).parents[3]
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+NARROW = (np.int8, np.uint16, np.float16, np.float32)
 PROGRAMS = (0, 3)
 
 
@@ -66,6 +67,15 @@ def constant_extents(x, y, n):
     pl.store(pl.load(x, [0, 0], [16, 64]) * 2, [0, 0], y)
 
 
+def narrow(x, y, n):
+    """Rows that end within a register, and lanes of which any may be left out."""
+    for i in pl.range(x.shape[0], parallel=True):
+        for j in pl.range(x.shape[1], parallel=True):
+            if x[i, j] > n:
+                y[i, j] = x[i, j] + y[i, j]
+    return pl.load(x) - pl.load(y)
+
+
 def check(level: str) -> None:
     """Everything on the processor that this process pretends to have."""
     from pto_jit.targets.cpu import host
@@ -80,6 +90,11 @@ def check(level: str) -> None:
         for fn in (tiles, elements, products, order, converted) if dtype is np.float16 else (tiles,):
             agree(fn, x, y, 2, rtol=rtol)
     agree(constant_extents, x, y, 2)
+    for dtype in NARROW:
+        for columns in (1, 7, 8, 15, 19, 31, 32, 45, 130):
+            x, y = (data.integers(0, 9, (3, columns)).astype(dtype) for _ in range(2))
+            for n in (-1, 4, 8):  # all lanes, some, none
+                agree(narrow, x, y, n)
     for seed in PROGRAMS:
         kernel = generate(seed)
         why = disagreement(kernel)
