@@ -304,7 +304,7 @@ def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index,
         w.mutable = saved
         begin, stop = (code.wrapping("add", first, code.wrapping("mul", k, step)) for k in (whole, count))
         in_order(w, loop, begin, stop, step, plain=True)
-    elif once and not plan.variance.squares:
+    elif once and not plan.variance.squares and w.module.host.width == 64:  # masks cost little there
         groups(0, count, plan.parts, masked=True)
     else:
         whole = code.floor(count, plan.lanes)
