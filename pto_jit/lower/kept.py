@@ -64,7 +64,7 @@ def kept_elements(loop: For) -> list[Element]:
     """The elements that every iteration of a loop of scalar operations reads and writes, and that no other access to
     their tensors can be."""
     body = loop.body
-    if len(body) > _LARGEST or not all(isinstance(s, Op) and _is_scalar(s) for s in body):
+    if len(body) > _LARGEST or not all(isinstance(s, Op) and is_scalar(s) for s in body):
         return []
     inside = block_defs(body) | {loop.var.name}
     accesses: dict[str, set[Element]] = {}
@@ -83,7 +83,8 @@ def kept_elements(loop: For) -> list[Element]:
     ]  # fmt: skip
 
 
-def _is_scalar(op: Op) -> bool:
+def is_scalar(op: Op) -> bool:
+    """Whether an operation reads or writes an element, or computes a number from others."""
     if op.regions or any(isinstance(v.type, TileType) for v in (*op.args, *op.results)):
         return False
     return op.op in ELEMENTS or is_elementwise(op)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pto_jit.ir.nodes import Func, Module, Scope, Stmt
+from pto_jit.ir.nodes import For, Func, Module, Scope, Stmt
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
@@ -23,6 +23,7 @@ from pto_jit.lower import (
     instrument,
     interchange,
     invariant,
+    jam,
     outline,
     pivot,
     place,
@@ -51,12 +52,23 @@ def handed(module: Module) -> Module:
     return map_funcs(module, visit)
 
 
+def jammed(module: Module) -> Module:
+    """The loops of a module, two iterations together."""
+
+    def visit(func: Func) -> Func:
+        body = tuple(isinstance(s, For) and jam.jammed(s, lambda name: name, 2) or s for s in func.body)
+        return func if body == func.body else replace(func, body=body)
+
+    return map_funcs(module, visit)
+
+
 PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (split, lambda m: split.split_reductions(m, [])),
     (instrument, lambda m: instrument.check_promises(m, [])),
     (inline, inline.inline_calls),
     (rename, rename.name_values),
     (chunk, lambda m: chunk.expand_chunks(m, [])),
+    (jam, jammed),
     (place, lambda m: place.place_scopes(m, [])),
     (interchange, lambda m: interchange.interchange_loops(m, [])),
     (associate, lambda m: associate.associate_products(m, [])),

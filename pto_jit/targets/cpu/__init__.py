@@ -6,8 +6,8 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 * `program`, `writing`, `module`: from a module of loop IR to code that runs; what its functions share
 * `function`, `operations`, `code`, `constants`, `values`: one function: statements, the writer of each operation, LLVM
   instructions, types and constants, what variables stand for
-* `frame`, `arena`, `kept`, `strips`: memory of tiles, variables, registers instead of elements and short tiles that a
-  loop updates
+* `frame`, `arena`, `kept`, `jammed`, `strips`: memory of tiles, variables, registers instead of elements and short
+  tiles that a loop updates
 * `groups`, `extents`, `analysis`, `stores`: groups of tile operations: where tiles lie, which are views, what may be
   written at once
 * `nest`, `stage`, `folds`, `divide`: their loops: rows, vectors of a row, reductions along it, division among the

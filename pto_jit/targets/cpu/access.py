@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir
 
@@ -16,7 +17,7 @@ from pto_jit.targets.cpu.vector import lane_count
 
 def load(code: Code, address: Value, dtype: DType, lanes: int, mask: Value | None) -> Value:
     """Lanes as they lie in memory; zero where the mask (an i1 vector) does not hold."""
-    typ = vector(storage_type(dtype), lanes)
+    typ: Any = vector(storage_type(dtype), lanes)
     if mask is None:
         return code.b.load(address, typ=typ, align=dtype.bytes)
     if by_runs(dtype, lanes):

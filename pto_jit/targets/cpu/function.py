@@ -317,6 +317,11 @@ class FunctionWriter(Frame):
 
             if write_strips(self, stmt, start, stop, step):
                 return
+        if stmt.kind == "sequential" and stmt.body and isinstance(stmt.body[-1], For):
+            from pto_jit.targets.cpu.jammed import write_jammed
+
+            if write_jammed(self, stmt, start, stop, step):
+                return
         self.sequential(stmt, start, stop, step)
 
     def _note_scalar(self, loop: For) -> None:

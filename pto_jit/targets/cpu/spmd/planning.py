@@ -66,7 +66,7 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
 
 
 def _plan(w: FunctionWriter, loop: For) -> Plan | None:
-    if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug or _read_later(w.func, loop):
+    if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug or read_later(w.func, loop):
         return None
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
     if any(_rounds(s.body) <= _UNROLLED or plan(w, s) for s in inner):
@@ -174,7 +174,7 @@ def _side_by_side(w: FunctionWriter, form: Form, variance: Variance, traits: Tra
     return Plan(form, variance, traits, 1, 8 if traits.operations_inside <= _FEW else 4)
 
 
-def _read_later(func: Func, loop: For) -> bool:
+def read_later(func: Func, loop: For) -> bool:
     """Whether the code around a loop reads what the body assigns."""
     inside, everywhere = read_counts(loop.body), read_counts(func.body)
     kept = {v.name for r in loop.reductions for v in r.state}
