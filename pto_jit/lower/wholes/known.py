@@ -65,7 +65,7 @@ class Known:
         self, lines: Lines, axis: Axis | None, ops: list[Op], scalars: Scalars, *, anywhere: bool = False
     ) -> Operand | None:
         """How many lines an axis has when it can be divided, or with `anywhere` always, if that is known: operations
-        that make sure of it go to `scalars`."""
+        that make sure of it go to `scalars`.  Where nothing is loaded these are as many as generated tiles have."""
         if axis is None or (axis in lines.bound and not anywhere):
             return None
         if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
@@ -80,7 +80,7 @@ class Known:
         declared: dict[Operand, Loc] = {}
         valid: dict[Operand, Loc] = {}
         mine = Scalars(self.names, scalars.loc)
-        said: list[Operand] = []
+        said: dict[Operand, Loc] = {}
         for op in ops:
             k = lines.place(op.results[0], axis) if op.results else None
             if k is None:
@@ -94,7 +94,10 @@ class Known:
                 declared.setdefault(extent, op.loc)
                 valid.setdefault(self._valid(op.args[0], k, offset, extent, mine), op.loc)
             elif op.op in _SIZED:
-                said.append(op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k])
+                said.setdefault(op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k], op.loc)
+        if not valid and len(said) == 1:
+            declared |= said
+            valid = said
         if not valid or any(extent not in declared for extent in said):
             return None
         made: list[Stmt] = []

@@ -57,8 +57,9 @@ class PartLoops:
         return [*self.scalars.block, *block]
 
     def first(self, ops: list[Op]) -> Var:
-        """A name for where parts of what is loaded begin."""
-        return self.names.fresh(f"{source_name(next(op.args[0].name for op in ops if op.op == 'load'))}_at")  # type: ignore
+        """A name for where parts of what is loaded begin, or of what is stored, where nothing is."""
+        tensors = (op.args[op.op == "store"] for name in ("load", "store") for op in ops if op.op == name)
+        return self.names.fresh(f"{source_name(next(tensors).name)}_at")  # type: ignore[union-attr]
 
     def on_a_part(self, ops: list[Op]) -> Block:
         """Operations on the part that begins `at` these lines."""

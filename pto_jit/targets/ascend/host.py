@@ -16,6 +16,7 @@ from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.semantic.failures import EXTENT, assertion
 from pto_jit.slotted import frozen
+from pto_jit.targets.ascend.fills import repeated_byte
 from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.host_parts import GIVE, HELPERS, MEMORY, RESULT
 from pto_jit.targets.ascend.machine import element_type
@@ -128,7 +129,7 @@ class HostWriter:
         if self.allocates:
             head.line("  Memory memory = {.stream = stream};")
         for name, size in self.slots.values():
-            head.line(f"  void *{name} = take(&memory, {size}, false);")
+            head.line(f"  void *{name} = take(&memory, {size}, -1);")
             head.line(f"  if ({name} == NULL) {self.leave('there is no memory between the cores')}")
         tail = f"  return {'release(&memory, NULL)' if self.allocates else 'NULL'};\n}}\n"
         return f"{head}{written}{tail}"
@@ -408,9 +409,7 @@ class HostWriter:
         dtype = op.attr("dtype")
         assert isinstance(dtype, DType)
         filled = bool(op.attr("filled"))
-        value = op.args[-1] if filled else None
-        if value is not None and not (isinstance(value, Const) and float(value.value) == 0.0):
-            raise unsupported("a new tensor that is filled with another number than 0", op.loc, "fill it in a loop")
+        byte = self._byte(op.args[-1], op.loc) if filled else "-1"
         extents = [self.read(a) for a in (op.args[:-1] if filled else op.args)]
         for axis, extent in enumerate(extents):
             if not op.attr("checked") or isinstance(op.args[axis], Const):
@@ -419,10 +418,21 @@ class HostWriter:
             self.text.line(f"if ({self._atom(extent)} < 0) {self.leave(problem)}")
         name = self.names.of(op.results[0].name)
         size = " * ".join([*(self._atom(e) for e in extents), str(dtype.bytes)])
-        self.text.line(f"void *{name} = take(&memory, {size}, {'true' if filled else 'false'});")
+        self.text.line(f"void *{name} = take(&memory, {size}, {byte});")
         self.text.line(f"if ({name} == NULL) {self.leave(f'there is no memory for `{op.results[0].name}`')}")
         self.tensors[op.results[0].name] = _Tensor(name, dtype, tuple(extents), tuple(_packed(extents)))
         self.made.add(name)
+
+    def _byte(self, value: Operand, loc: Loc) -> str:
+        """What all bytes of a new tensor are."""
+        known = repeated_byte(value)
+        if known is not None:
+            return str(known)
+        dtype = value.type.dtype  # type: ignore[union-attr]
+        if dtype.bits > 8:
+            raise unsupported(f"a new tensor of {dtype} that is filled with this number", loc,
+                              "fill it with 0, use another type, or pass it as an argument")  # fmt: skip
+        return self.read(value) if dtype.kind == "b" else f"(uint8_t){self._atom(self.read(value))}"
 
     # -- launches -------------------------------------------------------------------------------------------------
 

@@ -21,19 +21,19 @@ static void *give(Memory *memory, void *mine) {
 }
 """
 MEMORY = """\
-// Memory of the device that lives until what was enqueued is done.
+// Memory of the device that lives until what was enqueued is done; byte: what it is filled with, if not below 0.
 typedef struct {
   aclrtStream stream;
   void *taken[64];
   int count;
 } Memory;
-static void *take(Memory *memory, int64_t size, bool zero) {
+static void *take(Memory *memory, int64_t size, int byte) {
   if (memory->count == 64) return NULL;
   void *out = NULL;
   const size_t bytes = (size_t)(size > 32 ? size : 32);
   if (aclrtMalloc(&out, bytes, ACL_MEM_MALLOC_HUGE_FIRST) != ACL_SUCCESS) return NULL;
   memory->taken[memory->count++] = out;
-  if (zero && aclrtMemsetAsync(out, bytes, 0, bytes, memory->stream) != ACL_SUCCESS) return NULL;
+  if (byte >= 0 && aclrtMemsetAsync(out, bytes, byte, bytes, memory->stream) != ACL_SUCCESS) return NULL;
   return out;
 }
 """ + GIVE + """\

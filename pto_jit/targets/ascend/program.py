@@ -26,6 +26,7 @@ from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
 from pto_jit.targets.ascend.extents import known_extents
 from pto_jit.targets.ascend.few import is_on_vector_cores
+from pto_jit.targets.ascend.fills import filled_by_cores
 from pto_jit.targets.ascend.form import (
     RELAY,
     SLOT,
@@ -90,7 +91,7 @@ class AscendProgram:
 def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = None) -> Func:
     """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
     are; each that is goes to `decisions`."""
-    whole = flatten(module) if debug else without_assertions(flatten(module))
+    whole = filled_by_cores(flatten(module) if debug else without_assertions(flatten(module)))
     return divided(tile_products(whole, _DEPTH), PARTS["ascend"], decisions)
 
 
