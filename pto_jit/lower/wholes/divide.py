@@ -63,11 +63,13 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
+from pto_jit.lower.wholes.cuts import Cuts
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import Axis, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
+from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
@@ -79,7 +81,8 @@ class Parts:
     """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
     whole, columns of those of which columns remain whole, both of those that are transposed (0: tensors are loaded
     transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
-    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched."""
+    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched;
+    cut: what no loop over parts can do together is done in groups, by way of memory."""
 
     columns: int
     rows: int
@@ -89,14 +92,19 @@ class Parts:
     elements: int
     constant: bool
     bounded: bool
+    cut: bool
 
 
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
-    "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True),
+    "cuda": Parts(
+        columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True, cut=False
+    ),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095
-    "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False),
+    "ascend": Parts(
+        columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False, cut=True
+    ),
 }
 
 
@@ -272,8 +280,8 @@ class Divider:
         if whole is not None:
             return [(host, None), (tiles, whole)]
         parts = segments(tiles, self.known.makers)
-        pieces = [(s, (self._divided(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope))
-                  for s in parts]  # fmt: skip
+        pieces = [(s, (self._divided(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope)
+                   or self._cut(s, scope)) for s in parts]  # fmt: skip
         return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
 
     def may_be_large(self, stmt: Stmt) -> bool:
@@ -334,6 +342,27 @@ class Divider:
             del self.decisions[told:]
             return None
         return [*scalars.block, alloc, *there, *back]
+
+    def _cut(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
+        """The same in groups, one after the other, where each of them can be divided."""
+        ops = [s for s in tiles if isinstance(s, Op)]
+        writes = [op for op in ops if effects(op.op) == "writes"]
+        large = any(map(self.may_be_large, ops))
+        if not self.parts.cut or not large or len(ops) < len(tiles) or any(op.op != "store" for op in writes):
+            return None
+        if not self.asked.isdisjoint(r.name for op in ops for r in op.results):
+            return None
+        told = len(self.decisions)
+        for along in (False, True):
+            cuts = Cuts(ops, self.known, scope.loc, along=along)
+            groups = cuts.cut()
+            if groups is None:
+                continue
+            pieces = [self._divided(list(g), scope) or self._by_way_of_memory(list(g), scope) for g in groups]
+            if None not in pieces:
+                return [*cuts.before, *(s for piece in pieces for s in piece or ())]
+            del self.decisions[told:]
+        return None
 
     def _clashes(self, scope: Scope) -> bool:
         """Whether a tensor is read and written at different places, which threads of one block cannot do."""
@@ -436,13 +465,14 @@ class Divider:
             elif k == places[-1]:
                 part = parts.elements if len(places) == 1 else parts.columns if divided == places else parts.narrow
             elif divided[-1] == places[-1]:
-                part = parts.rows if k == divided[-2] else 1
+                part = parts.rows if k == divided[-2] and divided == places else 1
             else:  # rows stay whole
                 part = parts.lines if k == divided[-1] else 1
             extent = found[own[k]]
             if isinstance(extent, Var) or (parts.constant and int(extent.value) > part):
                 out.append(DividedLine(own[k], extent, part))
         return out
+
 
 def is_movable(op: Op) -> bool:
     if op.op == "reshape":

@@ -235,7 +235,7 @@ class VectorSide(VectorWriter, _Side):
 
     def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
         """Of this core's rows those inside a tensor: they begin behind those of the other one."""
-        half = self.halves.get(text(valid)) if axis == len(tensor.extents) - 2 else None
+        half = self.halves.get(text(valid)) if axis < len(tensor.extents) - 1 else None
         if half is None:
             return super()._cut(valid, tensor, axis, offset)
         if super()._cut(half.all, tensor, axis, offset) == half.all:
@@ -250,11 +250,13 @@ class VectorSide(VectorWriter, _Side):
         super().load(op)
         self.loading = False
 
-    def transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
+    def transfer(
+        self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool, row: int = -2
+    ) -> None:
         if value.span in ("full", "column"):
             at = product(self.start_of(value.valid[0]), stride)
             pointer = pointer if at == 0 else f"{pointer} + {text(at)}"
-        super().transfer(value, tensor, pointer, stride, loc, store=store)
+        super().transfer(value, tensor, pointer, stride, loc, store=store, row=row)
 
     def reshape(self, op: Op) -> None:
         """Numbers that count rows count them from this core's first one on."""

@@ -63,6 +63,8 @@ class HostWriter:
         self.declared: set[str] = set()
         self.made: set[str] = set()  # pointers to tensors that the program makes
         self.gives = False  # tensors that it makes are results
+        self.results: list[str] = []  # the pointers to results
+        self.depth = 0  # loops and branches around what is written
         self.slots: dict[tuple[str, str], tuple[str, str]] = {}  # of kernel and parameter: pointer, and bytes
         self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body)) or any(
             p.origin[0] == "slot" for k in kernels for p in k.parameters
@@ -131,8 +133,7 @@ class HostWriter:
         for name, size in self.slots.values():
             head.line(f"  void *{name} = take(&memory, {size}, -1);")
             head.line(f"  if ({name} == NULL) {self.leave('there is no memory between the cores')}")
-        tail = f"  return {'release(&memory, NULL)' if self.allocates else 'NULL'};\n}}\n"
-        return f"{head}{written}{tail}"
+        return f"{head}{written}  {self.done()}\n}}\n"
 
     def _parameter(self, p: Var) -> None:
         name = self.names.of(p.name)
@@ -171,6 +172,12 @@ class HostWriter:
         for stmt in block:
             self.statement(stmt)
 
+    def inner(self, block: Block) -> None:
+        """The body of a loop or branch."""
+        self.depth += 1
+        self.block(block)
+        self.depth -= 1
+
     def statement(self, stmt: Stmt) -> None:
         match stmt:
             case Op():
@@ -190,24 +197,25 @@ class HostWriter:
                 with self.text.block(
                     f"for ({own}{var} = {start}; {var} {'>' if down else '<'} {stop}; {var} += {step})"
                 ):
-                    self.block(stmt.body)
+                    self.inner(stmt.body)
             case While():
                 with self.text.block("for (;;)"):
-                    self.block(stmt.before)
+                    self.inner(stmt.before)
                     self.text.line(f"if (!({self.read(stmt.cond)})) break;")
-                    self.block(stmt.body)
+                    self.inner(stmt.body)
             case If():
                 with self.text.block(f"if ({self.read(stmt.cond)})"):
-                    self.block(stmt.then)
+                    self.inner(stmt.then)
                 if stmt.orelse:
                     with self.text.block("else"):
-                        self.block(stmt.orelse)
+                        self.inner(stmt.orelse)
             case Break() | Continue():
                 self.text.line("break;" if isinstance(stmt, Break) else "continue;")
-            case Return(values=values) if values:
-                self.give(values, stmt.loc)
-            case Return():
-                pass
+            case Return(values=values):
+                if values:
+                    self.give(values, stmt.loc)
+                if self.depth:
+                    self.text.line(self.done())
             case _:
                 raise unsupported(f"a {type(stmt).__name__} on the host", self.entry.loc, "restructure the kernel")
 
@@ -217,9 +225,13 @@ class HostWriter:
             self.checked("aclrtSynchronizeStream(stream)", "a kernel failed")
         given: set[str] = set()
         for k, value in enumerate(values):
-            out = self.names.fresh(f"result_{k}")
-            if not isinstance(value.type, TensorType):
-                self.parameters.append(Parameter(out, f"{self.type_of(value.type.dtype)} *"))  # type: ignore[union-attr]
+            tensors = isinstance(value.type, TensorType)
+            if k == len(self.results):
+                typ = "Result" if tensors else self.type_of(value.type.dtype)  # type: ignore[union-attr]
+                self.results.append(self.names.fresh(f"result_{k}"))
+                self.parameters.append(Parameter(self.results[k], f"{typ} *"))
+            out = self.results[k]
+            if not tensors:
                 self.text.line(f"*{out} = {self.read(value)};")
                 continue
             tensor = self.tensors[value.name]  # type: ignore[union-attr]
@@ -229,7 +241,6 @@ class HostWriter:
                                   "copy it into a new tensor, or write it into one that the caller passes")  # fmt: skip
             given.add(tensor.pointer)
             self.gives = True
-            self.parameters.append(Parameter(out, "Result *"))
             extents = ", ".join(tensor.extents)
             self.text.line(wrapped(f"*{out} = (Result){{give(&memory, {tensor.pointer}), {{{extents}}}}};", 6))
 
@@ -310,6 +321,10 @@ class HostWriter:
     def leave(self, problem: str) -> str:
         """The statement that ends the program with a problem: words of a C string."""
         return f'return release(&memory, "{problem}");' if self.allocates else f'return "{problem}";'
+
+    def done(self) -> str:
+        """The statement that ends the program."""
+        return f"return {'release(&memory, NULL)' if self.allocates else 'NULL'};"
 
     def checked(self, call: str, otherwise: str) -> None:
         """A call of ACL, whose failure ends the program."""

@@ -57,6 +57,7 @@ from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.strips import in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.together import together
+from pto_jit.targets.ascend.unit_axes import with_told_axes, without_unit_axes
 from pto_jit.targets.ascend.unread import reads_elements, without_unread
 from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
@@ -92,7 +93,7 @@ def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = 
     """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
     are; each that is goes to `decisions`."""
     whole = filled_by_cores(flatten(module) if debug else without_assertions(flatten(module)))
-    return divided(tile_products(whole, _DEPTH), PARTS["ascend"], decisions)
+    return divided(with_told_axes(tile_products(whole, _DEPTH)), PARTS["ascend"], decisions)
 
 
 def compile_module(
@@ -107,7 +108,8 @@ def compile_module(
             what = "a load of a tile" if isinstance(stmt, Op) and stmt.op == "load" else "a tile"
             raise unsupported(f"{what} without elements", stmt.loc, "leave it out")
     try:
-        flat = in_32_bits(in_layers(merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))))
+        flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
+        flat = in_32_bits(in_layers(without_unit_axes(flat)))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:

@@ -38,7 +38,7 @@ from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import operand_text
 from pto_jit.targets.ascend.sizes import names, text
-from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
+from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, row_axis, span_of
 from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles
@@ -401,12 +401,13 @@ class TileWriter(KernelWriter):
     ) -> tuple[Span, tuple[int, int], tuple[Size, Size]]:
         """Span, capacity and extents of a tile with these declared extents."""
         if len(operands) > 2:
-            if any(not isinstance(o, Const) or o.value != 1 for o in operands[:-2]):
+            row = row_axis([int(o.value) if isinstance(o, Const) else None for o in operands])
+            if row is None:
                 raise unsupported(
                     f"a tile of {len(operands)} axes like this", loc,
                     "take tiles of two axes, or of three of which the first is a constant of at most 32",
                 )  # fmt: skip
-            operands = operands[-2:]
+            operands = operands[row], operands[-1]
         pair = operands if len(operands) == 2 else (Const(1, ScalarType(i32)), *operands)
         rows, columns = (self.bound(o, loc) for o in pair)
         if rows > 1:  # as many as the column that a row reduction leaves

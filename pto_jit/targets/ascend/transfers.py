@@ -17,7 +17,7 @@ from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.sizes import Tensor, atom, least, names, text, total
 from pto_jit.targets.ascend.strided import transfer_rows
 from pto_jit.targets.ascend.tiles import TILED, TileWriter
-from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical
+from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical, row_axis
 
 
 class TransferWriter(TileWriter):
@@ -48,17 +48,19 @@ class TransferWriter(TileWriter):
             value = self.destination(op.results[0])(tensor.dtype, span, capacity, declared)
             self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
             return
-        for axis in range(rank - 2):  # a place outside the tensor would be a tile without elements
-            if not self.is_inside(tensor, axis, offsets[axis]):
+        row = _row_of(typ)
+        for axis in range(rank - 1):  # a place outside the tensor would be a tile without elements
+            if axis != row and not self.is_inside(tensor, axis, offsets[axis]):
                 raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
                                   "use a loop over the extent")  # fmt: skip
-        rows: Size = 1 if rank == 1 else self.loaded(tensor, rank - 2, offsets[-2], declared[0], op.loc)
+        rows: Size = 1 if rank == 1 else self.loaded(tensor, row, offsets[row], declared[0], op.loc)
         columns = self.loaded(tensor, rank - 1, offsets[-1], declared[1], op.loc)
-        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        stride: Size = 1 if rank == 1 else tensor.strides[row]
         truth = tensor.dtype.kind == "b"
         to = self.temp if truth else self.destination(op.results[0])
         value = to(u8 if truth else tensor.dtype, span, capacity, (rows, columns))
-        self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+        pointer = self.pointer(tensor, offsets, op.loc)
+        self.transfer(value, tensor, pointer, stride, op.loc, store=False, row=row)
         if truth:
             wide = self.elementwise.converted(value, f32, self.temp, op.loc)
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
@@ -112,26 +114,28 @@ class TransferWriter(TileWriter):
             stride = 1 if rank == 1 else tensor.strides[-2]
             self._store(value, tensor, self.pointer(tensor, offsets, op.loc), value.valid, stride, op.loc)
             return
-        for axis in range(rank - 2):
-            if not self.is_inside(tensor, axis, offsets[axis]):
+        assert isinstance(op.args[0].type, TileType)
+        row = _row_of(op.args[0].type)
+        for axis in range(rank - 1):
+            if axis != row and not self.is_inside(tensor, axis, offsets[axis]):
                 raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
                                   "use a loop over the extent")  # fmt: skip
-        rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, rank - 2, offsets[-2])
+        rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, row, offsets[row])
         columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
-        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        stride: Size = 1 if rank == 1 else tensor.strides[row]
         pointer = self.pointer(tensor, offsets, op.loc)
         sizes = [(columns, value.valid[1], rank - 1)]
         if rank > 1:
-            sizes.insert(0, (rows, value.valid[0], rank - 2))
+            sizes.insert(0, (rows, value.valid[0], row))
         unsure = [size for size, valid, axis in sizes
                   if self._may_be_nothing(size, valid, offsets[axis], tensor.extents[axis])]  # fmt: skip
         if not unsure:
-            self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+            self._store(value, tensor, pointer, (rows, columns), stride, op.loc, row)
             return
         node = Branch(" && ".join(f"{text(s)} > 0" for s in unsure), [], [], op.loc)
         self.nodes.append(node)
         with self.inside(node.then):
-            self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+            self._store(value, tensor, pointer, (rows, columns), stride, op.loc, row)
 
     def _may_be_nothing(self, size: Size, valid: Size, offset: Operand, limit: Size) -> bool:
         """Whether nothing of `valid` elements from an offset on may lie inside a tensor; `size`: how many do."""
@@ -176,13 +180,17 @@ class TransferWriter(TileWriter):
         return least(valid, total(limit, at, "-"))
 
     def _store(
-        self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc
-    ) -> None:
+        self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc,
+        row: int = -2,
+    ) -> None:  # fmt: skip
         shown = Value(value.name, value.dtype, value.span, value.capacity, valid, value.buffer)
-        self.transfer(shown, tensor, pointer, stride, loc, store=True)
+        self.transfer(shown, tensor, pointer, stride, loc, store=True, row=row)
 
-    def transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
-        """Between global memory and a value; a column in memory with gaps goes by way of one block per row."""
+    def transfer(
+        self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool, row: int = -2
+    ) -> None:
+        """Between global memory and a value, whose rows lie along an axis of the tensor; a column in memory with gaps
+        goes by way of one block per row."""
         apart: Size = tensor.strides[-1] if tensor.strides else 1
         if apart != 1 and value.span in ("full", "row"):
             self._check_gaps(tensor.extents[-1], 1, apart)
@@ -198,7 +206,7 @@ class TransferWriter(TileWriter):
             what = "elements, which lie apart" if scattered else "rows"
             raise too_large(f"a tile of more than {MOST_ROWS} {what}", loc, "use smaller tiles")
         if len(tensor.extents) > 1 and value.span in ("full", "column") and tensor.strides[-1] == 1:
-            self._check_gaps(tensor.extents[-2], 1 if scattered else tensor.extents[-1], stride)
+            self._check_gaps(tensor.extents[row], 1 if scattered else tensor.extents[-1], stride)
         if not scattered:
             rows, columns = value.valid
             if value.span in ("column", "one"):
@@ -289,3 +297,10 @@ class TransferWriter(TileWriter):
         if stored:
             self.nodes.append(Flush(self.names.of(stored[0].root)))
         return super().form()
+
+
+def _row_of(typ: TileType) -> int:
+    """The axis of a tile, and of the tensor that it comes from or goes to, that its rows lie along."""
+    row = row_axis(typ.shape)
+    assert row is not None, "other tiles are refused"
+    return row

@@ -8,6 +8,7 @@ broadcasts read it so, while elementwise instructions take the same bytes as a r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -29,6 +30,13 @@ class Expr:
 
 
 Size = int | Expr
+
+
+def row_axis(shape: Sequence[int | None]) -> int | None:
+    """Which axis of a tile of several axes is its rows: the one before the last, or the only longer one before it; None
+    where there are more of them."""
+    long = [k for k, n in enumerate(shape[:-1]) if n != 1]
+    return len(shape) - 2 if not long else long[0] if len(long) == 1 else None
 
 
 def joint(spans: list[Span]) -> Span:

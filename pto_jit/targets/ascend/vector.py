@@ -19,7 +19,7 @@ from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
-from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, span_of
+from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, row_axis, span_of
 
 _SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan", "fold": "pl.reduce"}
 """Operations whose names are others in kernels."""
@@ -157,10 +157,10 @@ class VectorWriter(TransferWriter):
                   loc=op.loc)  # fmt: skip
 
     def _span_of(self, typ: TileType) -> Span:
-        shape = [e or 0 for e in typ.shape][-2:]
-        if len(shape) == 1:
+        if typ.rank == 1:
             return "row"
-        return span_of(shape[0], shape[1])
+        row = row_axis(typ.shape)
+        return span_of(typ.shape[-2 if row is None else row] or 0, typ.shape[-1] or 0)
 
     def _turned(self, op: Op, source: Value, span: Span) -> None:
         """A line of elements as another line: the same bytes."""

@@ -382,3 +382,28 @@ def test_a_program_that_returns_numbers_only_has_no_function_that_gives_memory(t
     kept = np.zeros_like(x)
     Programs({"positive": written(positive, x, kept)}, tmp_path).run("positive", 0, x=x, kept=kept, results=found)
     assert found == [3] and kept.tolist() == [1, 3, 5, 0, 0]
+
+
+@needs_compiler
+def test_returns_in_branches_end_the_program(tmp_path: Path) -> None:
+    """They were left out: what came after them ran, and had results of its own."""
+
+    @pto.jit
+    def early(x: pl.Tensor, n: pl.i64):
+        t = pl.full((x.shape[0], x.shape[1]), 2.0, pl.f32)
+        if n > 2:
+            x[...] = x + 1.0
+            return t, 1
+        x[...] = x * 3.0
+        t[...] = x
+        return t, 2
+
+    programs = Programs({"early": written(early, pto.spec((None, None), pl.f32), 1)}, tmp_path)
+    for n in (1, 5):
+        x, found = np.ones((5, 7), np.float32), []
+        wanted = x.copy()
+        results = early.interpret(wanted, n)
+        programs.run("early", 0, x=x, n=n, results=found)
+        np.testing.assert_array_equal(x, wanted)
+        np.testing.assert_array_equal(programs.taken(found[0], 2, np.float32), results[0])
+        assert found[1:] == [results[1]]

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+"""Operations on whole tensors that no loop over parts can do together, cut into groups that such loops do one by one.
+
+Elements that change places, and what is computed along an axis, go by way of memory; each group loads, or computes
+again, what it needs.
+
+Before::
+
+    %x.1 = tload %x[0, 0] [%n, 64]
+    %y.1 = tload %y[0, 0] [%m, 64]
+    %t = tadd %x.1, 1.0
+    %c = tconcat %t, %y.1 {axis=0}
+    %u = texp %c
+    tstore %u, %z[0, 0]
+
+After::
+
+    %k = sadd %n, %m
+    %c.memory = talloc [%k, 64]
+
+    %x.1 = tload %x[0, 0] [%n, 64]
+    %t = tadd %x.1, 1.0
+    tstore %t, %c.memory[0, 0]
+
+    %y.1 = tload %y[0, 0] [%m, 64]
+    tstore %y.1, %c.memory[%n, 0]
+
+    %c = tload %c.memory[0, 0] [%k, 64]
+    %u = texp %c
+    tstore %u, %z[0, 0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Attr, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.lower.groups.axes import is_reduction, unit_reshape
+from pto_jit.lower.groups.fitting import fitting_axes
+from pto_jit.lower.names import Scalars, index, source_name
+from pto_jit.lower.wholes.known import Known
+from pto_jit.lower.wholes.lines import Lines, axis_along, root_of
+from pto_jit.semantic.failures import VALID
+from pto_jit.semantic.rules import infer
+
+
+class _UncutError(Exception):
+    """Too little is known, or groups would read what others have written."""
+
+
+class Cuts:
+    """Cuts operations, in their order; `along`: also behind what is computed along an axis.
+
+    before: what the host does before all groups.
+    """
+
+    def __init__(self, ops: Sequence[Op], known: Known, loc: Loc, *, along: bool) -> None:
+        self.ops = list(ops)
+        self.known = known
+        self.along = along
+        self.scalars = Scalars(known.names, loc)
+        self.makers = {r.name: op for op in ops for r in op.results}
+        self.places = {r.name: k for k, op in enumerate(ops) for r in op.results}
+        self.fitting = fitting_axes(tuple(ops))
+        self.there: dict[str, tuple[Var, tuple[Operand, ...]]] = {}
+        """Tiles that are in memory: a tensor that has their extents, and these."""
+        self.now = 0
+        self.groups: list[list[Op]] = []
+
+    @property
+    def before(self) -> list[Stmt]:
+        return self.scalars.block
+
+    def cut(self) -> list[list[Op]] | None:
+        """The groups; None where nothing is cut, or it is not known how."""
+        if not any(map(self._is_cut, self.ops)):
+            return None
+        try:
+            for now, op in enumerate(self.ops):
+                self.now = now
+                if op.op == "store":
+                    tile = op.args[0]
+                    assert isinstance(tile, Var)
+                    group, (stored,) = self._group((tile,))
+                    self.groups.append([*group, _replaced(op, (stored, *op.args[1:]))])
+                elif self._is_cut(op):
+                    self._moved(op) if changes_places(op) else self._tile(op.results[0])
+        except _UncutError:
+            return None
+        return self.groups
+
+    def _is_cut(self, op: Op) -> bool:
+        if not op.results or not isinstance(op.results[0].type, TileType):
+            return False
+        return changes_places(op) or (self.along and (is_reduction(op) or axis_along(op) is not None))
+
+    # -- tiles in memory ------------------------------------------------------------------------------------------
+
+    def _moved(self, op: Op) -> None:
+        """An operation that changes the places of elements, as another view of memory."""
+        (result,) = op.results
+        if op.op == "concat":
+            self._joined(op)
+            return
+        memory, extents = self._tile(op.args[0])
+        rank = memory.type.rank  # type: ignore[union-attr]
+        match op.op:
+            case "transpose":
+                axes = op.attr("axes")
+                assert isinstance(axes, tuple)
+                args: tuple[Operand, ...] = (memory,)
+                attrs: dict[str, Attr] = {"axes": axes}
+                given = tuple(extents[int(a)] for a in axes)  # type: ignore[call-overload]
+                name = "tensor_transpose"
+            case "tile_slice":
+                drop = op.attr("drop") or ()
+                starts, sides = op.args[1 : 1 + rank], op.args[1 + rank :]
+                clipped = [self._clipped(*one) for one in zip(starts, sides, extents, strict=True)]
+                args = (memory, *starts, *clipped)
+                attrs = {"drop": drop} if drop else {}
+                given = tuple(n for k, n in enumerate(clipped) if k not in drop)  # type: ignore[operator]
+                name = "view"
+            case _:
+                args, attrs, given, name = (memory, *op.args[1:]), {}, op.args[1:], "tensor_reshape"
+        view = self._host(name, f"{source_name(result.name)}.moved", args, attrs, op.loc)
+        self.there[result.name] = view, given
+
+    def _clipped(self, start: Operand, side: Operand, extent: Operand) -> Operand:
+        """How much of a part lies inside."""
+        if start == index(0) and side == extent:
+            return side
+        if not isinstance(start.type, ScalarType) or (isinstance(start, Var) and start.name in self.makers):
+            raise _UncutError
+        left = self.scalars.op("sub", extent, start, "left")
+        return self.scalars.op("max", self.scalars.op("min", side, left, "some"), index(0), "some")
+
+    def _joined(self, op: Op) -> None:
+        """Tiles one after the other, each stored at its place."""
+        (result,) = op.results
+        typ, axis = result.type, int(op.attr("axis"))  # type: ignore[call-overload]
+        assert isinstance(typ, TileType)
+        groups, sides = [], []
+        for tile in op.args:
+            assert isinstance(tile, Var)
+            group, (own,) = self._group((tile,))
+            groups.append((group, own))
+            sides.append(self._extents(own, group))
+        whole = list(sides[0])
+        begins: list[Operand] = [index(0)]
+        for k, side in enumerate(sides):
+            for other in (n for n in range(typ.rank) if n != axis):
+                if side[other] != whole[other]:
+                    self.known.check(self.scalars.block, "eq", whole[other], side[other], VALID, op.loc, axis=other)
+            begins.append(self.scalars.op("add", begins[-1], side[axis], "at") if k else side[axis])
+        whole[axis] = begins[-1]
+        memory = self._memory(result, tuple(whole), op.loc)
+        for (group, own), begin in zip(groups, begins, strict=False):
+            places = tuple(begin if k == axis else index(0) for k in range(typ.rank))
+            self.groups.append([*group, Op("store", (), (own, memory, *places), (), (), op.loc)])
+
+    def _tile(self, tile: Operand) -> tuple[Var, tuple[Operand, ...]]:
+        """Where a tile is in memory, now at least."""
+        assert isinstance(tile, Var)
+        if tile.name not in self.there:
+            if True in self.fitting.get(tile.name, ()):
+                raise _UncutError  # which memory does not tell
+            maker = self.makers.get(tile.name)
+            if maker is None:
+                raise _UncutError
+            group, (own,) = self._group((tile,), whole=True)
+            extents = self._extents(own, group)
+            memory = self._memory(tile, extents, maker.loc)
+            places = (index(0),) * len(extents)
+            self.groups.append([*group, Op("store", (), (own, memory, *places), (), (), maker.loc)])
+        return self.there[tile.name]
+
+    def _memory(self, tile: Var, extents: tuple[Operand, ...], loc: Loc) -> Var:
+        typ = tile.type
+        assert isinstance(typ, TileType)
+        if True in self.fitting.get(tile.name, ()):
+            raise _UncutError
+        hint = f"{source_name(tile.name)}.memory"
+        memory = self._host("alloc", hint, extents, {"dtype": typ.dtype}, loc)
+        self.there[tile.name] = memory, extents
+        return memory
+
+    def _host(self, name: str, hint: str, args: tuple[Operand, ...], attrs: dict[str, Attr], loc: Loc) -> Var:
+        """What the host makes of tensors and numbers."""
+        if any(isinstance(a, Var) and a.name in self.makers for a in args):
+            raise _UncutError  # of numbers that are made of tiles
+        (kind,) = infer(name, args, attrs)
+        out = self.known.names.fresh(hint, kind)
+        op = Op(name, (out,), args, tuple(attrs.items()), (), loc)
+        self.known.add({out.name: op})
+        self.scalars.block.append(op)
+        return out
+
+    def _extents(self, tile: Var, group: list[Op]) -> tuple[Operand, ...]:
+        """How many lines a tile has, whose operations are a group: all that it is declared to have."""
+        typ = tile.type
+        assert isinstance(typ, TileType)
+        lines = Lines(tuple(group))
+        out: list[Operand] = []
+        for k, n in enumerate(typ.shape):
+            if n == 1:
+                out.append(index(1))
+                continue
+            found = self.known.extent(lines, lines.axes(tile).get(k), group, self.scalars, anywhere=True)
+            if found is None or (n is not None and found != index(n)):
+                raise _UncutError
+            out.append(found)
+        return tuple(out)
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def _group(self, tiles: tuple[Var, ...], *, whole: bool = False) -> tuple[list[Op], tuple[Var, ...]]:
+        """Operations with names of their own that make tiles, of what is in memory.  whole: these are not there."""
+        out: list[Op] = []
+        made: dict[str, Operand] = {}
+        wanted = {t.name for t in tiles} if whole else set()
+
+        def make(operand: Operand) -> Operand:
+            if not isinstance(operand, Var) or (operand.name not in self.makers and operand.name not in self.there):
+                return operand
+            if operand.name not in made:
+                for op in self._makers(operand, wanted):
+                    args = tuple(map(make, op.args))
+                    results = tuple(self._again(r) for r in op.results)
+                    out.append(Op(op.op, results, args, op.attrs, op.regions, op.loc))
+                    made.update(zip((r.name for r in op.results), results, strict=True))
+            return made[operand.name]
+
+        return out, tuple(make(t) for t in tiles)  # type: ignore[misc]
+
+    def _makers(self, var: Var, wanted: set[str]) -> Iterator[Op]:
+        """The operation that makes a variable, or loads it."""
+        if var.name in self.there:
+            memory, extents = self.there[var.name]
+            loc = self.makers[var.name].loc
+            yield Op("load", (var,), (memory, *(index(0),) * len(extents), *extents), (), (), loc)
+            return
+        op = self.makers[var.name]
+        if op.op in ("valid", "extent") and op.args[0].name in self.there:  # type: ignore[union-attr]
+            extent = self.there[op.args[0].name][1][int(op.attr("axis"))]  # type: ignore
+            yield Op("copy", op.results, (extent,), (), (), op.loc)
+            return
+        if var.name not in wanted and self._is_cut(op) and changes_places(op):
+            raise _UncutError
+        if op.op in ("load", "getelem", "take") and self._is_written(op):
+            raise _UncutError
+        yield op
+
+    def _is_written(self, load: Op) -> bool:
+        """Whether a store between a load and now may write what it reads."""
+        root = root_of(load.args[0], self.known.views)
+        between = self.ops[self.places[load.results[0].name] : self.now]
+        return any(op.op == "store" and root_of(op.args[1], self.known.views) == root for op in between)
+
+    def _again(self, var: Var) -> Var:
+        return self.known.names.fresh(source_name(var.name), var.type)
+
+
+def changes_places(op: Op) -> bool:
+    """Whether an operation gives elements other places than those of a tile that it is made of."""
+    match op.op:
+        case "concat" | "tile_slice":
+            return True
+        case "reshape":
+            return unit_reshape(op) is None
+        case "transpose":
+            shape, axes = op.args[0].type.shape, op.attr("axes")  # type: ignore[union-attr]
+            long = [a for a in axes if shape[a] != 1]  # type: ignore[union-attr]
+            return long != sorted(long)  # type: ignore[type-var]
+        case _:
+            return False
+
+
+def _replaced(op: Op, args: tuple[Operand, ...]) -> Op:
+    return Op(op.op, op.results, args, op.attrs, op.regions, op.loc)

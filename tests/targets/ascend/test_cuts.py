@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""What is computed of whole tensors in groups, by way of memory: elements that change places, several axes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import Programs, check_interpreted, kernels_of, needs_compiler, ordered, written
+
+FLAT = pto.spec((None, None), pl.f32)
+LINE = pto.spec((None,), pl.f32)
+
+
+@pto.jit
+def joined(x, y, z):
+    z[...] = pl.exp(pl.concat([x + 1.0, y], axis=0)) * 0.5
+
+
+@pto.jit
+def beside(x, y, z):
+    t = pl.concat([x, y], axis=1)
+    z[...] = t - pl.max(t, axis=1, keepdims=True)
+
+
+@pto.jit
+def rolled(x, y, z):
+    z[...] = pl.concat([x[:, 1:], x[:, 0][:, None]], axis=1) * y
+
+
+@pto.jit
+def turned(x, y, z):
+    z[...] = pl.transpose(x * 2.0) + y
+
+
+@pto.jit
+def parts(x, y, z):
+    z[...] = (pl.maximum(x, 0.5))[2:, 1:] - y
+
+
+@pto.jit
+def flattened(x, y, z):
+    count = x.shape[0] * x.shape[1]
+    z[...] = pl.reshape(x * 2.0, (count,)) + pl.reshape(y, (count,))
+
+
+@pto.jit
+def both_ways(x, y, z):
+    z[...] = pl.cumsum(x, axis=0) + pl.cumsum(y, axis=1)
+
+
+@pto.jit
+def outer(x, y, z):
+    z[...] = pl.max(x, axis=0) * pl.sum(y, axis=1, keepdims=True)
+
+
+@pto.jit
+def deviations(x, y, z):
+    z[...] = x - pl.mean(pl.sort(y), axis=0)
+
+
+@pto.jit
+def in_place(x, y, z):
+    """The tensor that is stored into is read before."""
+    z[...] = z + pl.concat([z[1:] * x[1:], y[:1]], axis=0)
+
+
+def shapes(name: str, n: int, m: int) -> tuple[tuple[int, ...], ...]:
+    """Of x, y and z."""
+    return {
+        "joined": ((n, m), (n + 1, m), (2 * n + 1, m)), "beside": ((n, m), (n, m + 3), (n, 2 * m + 3)),
+        "turned": ((n, m), (m, n), (m, n)), "parts": ((n + 2, m + 1), (n, m), (n, m)),
+        "flattened": ((n, m), (n, m), (n * m,)),
+    }.get(name, ((n, m),) * 3)  # fmt: skip
+
+
+FUNCTIONS = (joined, beside, rolled, turned, parts, flattened, both_ways, outer, deviations, in_place)
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    fn.__name__: (fn, (FLAT, FLAT, LINE if fn is flattened else FLAT)) for fn in FUNCTIONS
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("cuts"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("sides", [(2, 1), (5, 7), (40, 70), (9, 600)])
+def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str, sides: tuple[int, int]) -> None:
+    rng = np.random.default_rng(sum(sides))
+    x, y, z = (rng.standard_normal(s, np.float32) for s in shapes(name, *sides))
+    close = partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-4)
+    check_interpreted(programs, CASES[name][0], name, {"x": x, "y": y}, {"z": z}, close)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_cores_take_part(name: str) -> None:
+    fn, specs = CASES[name]
+    assert not any(form.alone for form in kernels_of(written(fn, *specs)))
+
+
+@needs_compiler
+def test_tiles_that_do_not_fit_are_named(programs: Programs) -> None:
+    x, y, z = (np.zeros(s, np.float32) for s in ((4, 5), (3, 6), (7, 5)))
+    with pytest.raises(RuntimeError, match="differ along axis 1"):
+        programs.run("joined", 0, x=x, y=y, z=z)

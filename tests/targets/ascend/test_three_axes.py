@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Whole tensors of three axes: parts of them have two axes that are longer than 1, which need not be the last ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import Programs, check_interpreted, kernels_of, needs_compiler, ordered, written
+
+HIGH = pto.spec((None, None, None), pl.f32)
+FLAT = pto.spec((None, None), pl.f32)
+
+
+@pto.jit
+def sums(x, y):
+    y[...] = pl.sum(x, axis=0)
+
+
+@pto.jit
+def middle(x, y):
+    y[...] = pl.max(x, axis=1)
+
+
+@pto.jit
+def centred(x, y):
+    y[...] = x - pl.mean(x, axis=0, keepdims=True)
+
+
+@pto.jit
+def shares(x, y):
+    e = pl.exp(x - pl.max(x, axis=0, keepdims=True))
+    y[...] = e / pl.sum(e, axis=0, keepdims=True)
+
+
+@pto.jit
+def running(x, y):
+    y[...] = pl.cumsum(x * 0.5, axis=1)
+
+
+@pto.jit
+def planes(x, y):
+    """A plane of a tensor beside all of it."""
+    y[...] = pl.maximum(x[-1], y) - y[0]
+
+
+@pto.jit
+def columns(x, y):
+    """Axes of extent 1 between run-time ones."""
+    y[...] = x * y[:, :, 0][:, :, None] + y[:, 1][:, None]
+
+
+@pto.jit
+def highest(x, y):
+    y[...] = pl.where(pl.any(x > 1.0, axis=0), pl.argmax(x, axis=0).to(pl.f32), -1.0)
+
+
+@pto.jit
+def overlapping(x, y):
+    y[:, :-2] = x[:, :-2] + pl.max(y[:, 1:-1], axis=0)
+
+
+FLATTENING = ("sums", "middle", "highest")
+FUNCTIONS = (sums, middle, centred, shares, running, planes, columns, highest, overlapping)
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    fn.__name__: (fn, (HIGH, FLAT if fn.__name__ in FLATTENING else HIGH)) for fn in FUNCTIONS
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("high"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("shape", [(1, 2, 1), (4, 5, 70), (33, 3, 65), (3, 40, 130)])
+def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str, shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(sum(shape))
+    x = rng.standard_normal(shape, np.float32)
+    other = shape[::2] if name == "middle" else shape[1:] if name in FLATTENING else shape
+    y = rng.standard_normal(other, np.float32)
+    close = partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-4)
+    check_interpreted(programs, CASES[name][0], name, {"x": x}, {"y": y}, close)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_cores_take_part(name: str) -> None:
+    assert not any(form.alone for form in kernels_of(written(CASES[name][0], *CASES[name][1])))
