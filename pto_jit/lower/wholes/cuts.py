@@ -2,7 +2,7 @@
 """Operations on whole tensors that no loop over parts can do together, cut into groups that such loops do one by one.
 
 Elements that change places, and what is computed along an axis, go by way of memory; each group loads, or computes
-again, what it needs.
+again, what it needs.  Lines that are reversed are loaded and stored by loops that are made here.
 
 Before::
 
@@ -35,15 +35,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Attr, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Attr, Block, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_reduction, unit_reshape
 from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import Lines, axis_along, root_of
+from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.semantic.failures import VALID
 from pto_jit.semantic.rules import infer
+from pto_jit.slotted import replace
 
 
 class _UncutError(Exception):
@@ -53,27 +55,29 @@ class _UncutError(Exception):
 class Cuts:
     """Cuts operations, in their order; `along`: also behind what is computed along an axis.
 
-    before: what the host does before all groups.
+    part: how many elements of a line a loop takes that is made here; before: what the host does before all groups.
     """
 
-    def __init__(self, ops: Sequence[Op], known: Known, loc: Loc, *, along: bool) -> None:
+    def __init__(self, ops: Sequence[Op], known: Known, scope: Scope, *, along: bool, part: int) -> None:
         self.ops = list(ops)
         self.known = known
+        self.scope = scope
         self.along = along
-        self.scalars = Scalars(known.names, loc)
+        self.part = part
+        self.scalars = Scalars(known.names, scope.loc)
         self.makers = {r.name: op for op in ops for r in op.results}
         self.places = {r.name: k for k, op in enumerate(ops) for r in op.results}
         self.fitting = fitting_axes(tuple(ops))
         self.there: dict[str, tuple[Var, tuple[Operand, ...]]] = {}
         """Tiles that are in memory: a tensor that has their extents, and these."""
         self.now = 0
-        self.groups: list[list[Op]] = []
+        self.groups: list[list[Op] | For] = []
 
     @property
     def before(self) -> list[Stmt]:
         return self.scalars.block
 
-    def cut(self) -> list[list[Op]] | None:
+    def cut(self) -> list[list[Op] | For] | None:
         """The groups; None where nothing is cut, or it is not known how."""
         if not any(map(self._is_cut, self.ops)):
             return None
@@ -84,7 +88,7 @@ class Cuts:
                     tile = op.args[0]
                     assert isinstance(tile, Var)
                     group, (stored,) = self._group((tile,))
-                    self.groups.append([*group, _replaced(op, (stored, *op.args[1:]))])
+                    self.groups.append([*group, replace(op, args=(stored, *op.args[1:]))])
                 elif self._is_cut(op):
                     self._moved(op) if changes_places(op) else self._tile(op.results[0])
         except _UncutError:
@@ -104,7 +108,10 @@ class Cuts:
         if op.op == "concat":
             self._joined(op)
             return
-        memory, extents = self._tile(op.args[0])
+        memory, extents = self._tile(op.args[0], packed=op.op == "reshape")
+        if op.op == "flip":
+            self._reversed(op, memory, extents)
+            return
         rank = memory.type.rank  # type: ignore[union-attr]
         match op.op:
             case "transpose":
@@ -160,8 +167,33 @@ class Cuts:
             places = tuple(begin if k == axis else index(0) for k in range(typ.rank))
             self.groups.append([*group, Op("store", (), (own, memory, *places), (), (), op.loc)])
 
-    def _tile(self, tile: Operand) -> tuple[Var, tuple[Operand, ...]]:
-        """Where a tile is in memory, now at least."""
+    def _reversed(self, op: Op, memory: Var, extents: tuple[Operand, ...]) -> None:
+        """Lines along an axis in the other order, a part of one line at a time: along the last axis a part is reversed
+        on chip, too."""
+        (result,) = op.results
+        names, loc = self.known.names, op.loc
+        axis, last = int(op.attr("axis")) % len(extents), len(extents) - 1  # type: ignore[call-overload]
+        target = self._memory(result, extents, loc)
+        at = [names.fresh(f"{source_name(result.name)}_at") for _ in extents]
+        inner = Scalars(names, loc)
+        some = inner.op("min", inner.op("sub", extents[last], at[last], "left"), index(self.part), "some")
+        begin = inner.op("sub", inner.op("sub", extents[axis], at[axis], "left"), some if axis == last else index(1))
+        places = tuple(begin if k == axis else place for k, place in enumerate(at))
+        tile = names.fresh(source_name(result.name), TileType(result.type.dtype, (*(1,) * last, None)))  # type: ignore
+        body = [*inner.block, Op("load", (tile,), (memory, *places, *(index(1),) * last, some), (), (), loc)]
+        if axis == last:
+            other = names.fresh(source_name(result.name), tile.type)
+            body.append(Op("flip", (other,), (tile,), (("axis", axis),), (), loc))
+            tile = other
+        body.append(Op("store", (), (tile, target, *at), (), (), loc))
+        block: Block = tuple(body) if self.scope.named else (replace(self.scope, body=tuple(body)),)
+        for k in reversed(range(len(extents))):
+            step = index(self.part if k == last else 1)
+            block = (For("parallel", at[k], index(0), extents[k], step, block, proof=PROOF, loc=loc),)
+        self.groups.append(block[0])  # type: ignore[arg-type]
+
+    def _tile(self, tile: Operand, *, packed: bool = False) -> tuple[Var, tuple[Operand, ...]]:
+        """Where a tile is in memory, now at least; packed: as a tensor of its own."""
         assert isinstance(tile, Var)
         if tile.name not in self.there:
             if True in self.fitting.get(tile.name, ()):
@@ -171,10 +203,21 @@ class Cuts:
                 raise _UncutError
             group, (own,) = self._group((tile,), whole=True)
             extents = self._extents(own, group)
+            lies = self._loaded(maker, extents) if not packed else None
+            if lies is not None:
+                self.there[tile.name] = lies, extents
+                return lies, extents
             memory = self._memory(tile, extents, maker.loc)
             places = (index(0),) * len(extents)
             self.groups.append([*group, Op("store", (), (own, memory, *places), (), (), maker.loc)])
         return self.there[tile.name]
+
+    def _loaded(self, op: Op, extents: tuple[Operand, ...]) -> Var | None:
+        """The part of a tensor that an operation loads, if it stays as it is."""
+        if op.op != "load" or op.attrs or self._is_written(op, len(self.ops)):
+            return None
+        tensor, starts = op.args[0], op.args[1 : 1 + len(extents)]
+        return self._host("view", f"{source_name(tensor.name)}.part", (tensor, *starts, *extents), {}, op.loc)
 
     def _memory(self, tile: Var, extents: tuple[Operand, ...], loc: Loc) -> Var:
         typ = tile.type
@@ -248,14 +291,14 @@ class Cuts:
             return
         if var.name not in wanted and self._is_cut(op) and changes_places(op):
             raise _UncutError
-        if op.op in ("load", "getelem", "take") and self._is_written(op):
+        if op.op in ("load", "getelem", "take") and self._is_written(op, self.now):
             raise _UncutError
         yield op
 
-    def _is_written(self, load: Op) -> bool:
-        """Whether a store between a load and now may write what it reads."""
+    def _is_written(self, load: Op, end: int) -> bool:
+        """Whether a store between a load and another operation may write what it reads."""
         root = root_of(load.args[0], self.known.views)
-        between = self.ops[self.places[load.results[0].name] : self.now]
+        between = self.ops[self.places[load.results[0].name] : end]
         return any(op.op == "store" and root_of(op.args[1], self.known.views) == root for op in between)
 
     def _again(self, var: Var) -> Var:
@@ -265,7 +308,7 @@ class Cuts:
 def changes_places(op: Op) -> bool:
     """Whether an operation gives elements other places than those of a tile that it is made of."""
     match op.op:
-        case "concat" | "tile_slice":
+        case "concat" | "tile_slice" | "flip":
             return True
         case "reshape":
             return unit_reshape(op) is None
@@ -276,6 +319,3 @@ def changes_places(op: Op) -> bool:
         case _:
             return False
 
-
-def _replaced(op: Op, args: tuple[Operand, ...]) -> Op:
-    return Op(op.op, op.results, args, op.attrs, op.regions, op.loc)

@@ -354,11 +354,12 @@ class Divider:
             return None
         told = len(self.decisions)
         for along in (False, True):
-            cuts = Cuts(ops, self.known, scope.loc, along=along)
+            cuts = Cuts(ops, self.known, scope, along=along, part=self.parts.elements)
             groups = cuts.cut()
             if groups is None:
                 continue
-            pieces = [self._divided(list(g), scope) or self._by_way_of_memory(list(g), scope) for g in groups]
+            pieces = [[g] if isinstance(g, For) else self._divided(list(g), scope)
+                      or self._by_way_of_memory(list(g), scope) for g in groups]  # fmt: skip
             if None not in pieces:
                 return [*cuts.before, *(s for piece in pieces for s in piece or ())]
             del self.decisions[told:]

@@ -59,7 +59,8 @@ class PartLoops:
     def first(self, ops: list[Op]) -> Var:
         """A name for where parts of what is loaded begin, or of what is stored, where nothing is."""
         tensors = (op.args[op.op == "store"] for name in ("load", "store") for op in ops if op.op == name)
-        return self.names.fresh(f"{source_name(next(tensors).name)}_at")  # type: ignore[union-attr]
+        tensor = next(tensors, None)
+        return self.names.fresh("at" if tensor is None else f"{source_name(tensor.name)}_at")  # type: ignore[union-attr]
 
     def on_a_part(self, ops: list[Op]) -> Block:
         """Operations on the part that begins `at` these lines."""

@@ -3,7 +3,7 @@
 
 * `program`: from a module of loop IR to kernels and the host code that launches them
 * `machine`, `instructions`, `refusals`: what the device has, the instructions of pto-isa, what the target does not do
-* `fills`: new tensors that the cores fill
+* `fills`, `flips`: new tensors that the cores fill; reversed tiles as picked elements
 * `elements`, `layers`, `unit_axes`, `rows`, `strips`, `jumps`, `together`, `separate`, `apart`, `few`, `lengths`,
   `numbers`, `behind`, `unread`, `unsigned`, `narrow`: the IR rewritten for cores: blocks of rows, strips, branches for
   `continue`, kernels joined and taken apart, loops cut at the ends of tensors, unsigned integers, those of 64 bits

@@ -18,7 +18,7 @@ from pto_jit.semantic.failures import EXTENT, assertion
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.fills import repeated_byte
 from pto_jit.targets.ascend.form import KernelForm, Parameter
-from pto_jit.targets.ascend.host_parts import GIVE, HELPERS, MEMORY, RESULT
+from pto_jit.targets.ascend.host_parts import AGAIN, GIVE, HELPERS, MEMORY, RESULT
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.printing import launch_head
 from pto_jit.targets.ascend.refusals import unsupported
@@ -34,7 +34,7 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!="
 _MATH = {"pow": "pow", "sqrt": "sqrt", "exp": "exp", "log": "log", "floor": "floor", "ceil": "ceil", "abs": "fabs",
          "exp2": "exp2", "log2": "log2"}  # fmt: skip
 _MATH_NAMES = frozenset(name + suffix for name in _MATH.values() for suffix in ("", "f"))
-_NAMES = _MATH_NAMES | frozenset("""stream memory acl take give release smaller larger floor_divide modulo snprintf
+_NAMES = _MATH_NAMES | frozenset("""stream memory acl take again give release smaller larger floor_divide modulo snprintf
                                     Memory Result VECTOR_CORES CUBE_CORES""".split())  # fmt: skip
 _MATH_CALL = re.compile(rf"\b({'|'.join(sorted(_MATH_NAMES))})\(|\b(INFINITY|NAN)\b")
 _WORD, _RELATION = re.compile(r"([A-Za-z_]\w*)"), re.compile(r" (<=|==) ")
@@ -70,6 +70,9 @@ class HostWriter:
             p.origin[0] == "slot" for k in kernels for p in k.parameters
         )
         seen: set[str] = set()
+        self.repeated = {r.name for s in statements(entry.body) if isinstance(s, (For, While))
+                         for inner in statements((s,)) if isinstance(inner, Op) and inner.op == "alloc"
+                         for r in inner.results}  # fmt: skip
         self.mutable: set[str] = set()
         for s in statements(entry.body):
             for v in defs(s):
@@ -115,7 +118,8 @@ class HostWriter:
             if self.allocates:
                 if helpers:
                     head.line()
-                for line in (MEMORY if self.gives else MEMORY.replace(GIVE, "")).splitlines():
+                memory = MEMORY if self.gives else MEMORY.replace(GIVE, "")
+                for line in (memory if self.repeated else memory.replace(AGAIN, "")).splitlines():
                     head.line(line)
         head.line()
         if any("Result *" in p.type for p in self.parameters):
@@ -156,7 +160,10 @@ class HostWriter:
         self.tensors[p.name] = _Tensor(name, p.type.dtype, tuple(extents), tuple(strides))
 
     def _variables(self) -> None:
-        """What is assigned more than once."""
+        """What is assigned more than once, and memory that each iteration of a loop uses again."""
+        for name in sorted(self.repeated):
+            self.text.line(f"void *{self.names.of(name)} = NULL;")
+            self.text.line(f"int64_t {self.names.of(f'{name}_room')} = -1;")
         for var in {v.name: v for s in statements(self.entry.body) for v in defs(s)}.values():
             if var.name in self.mutable and isinstance(var.type, ScalarType):
                 self.text.line(f"{self.type_of(var.type.dtype)} {self.names.of(var.name)} = 0;")
@@ -433,7 +440,11 @@ class HostWriter:
             self.text.line(f"if ({self._atom(extent)} < 0) {self.leave(problem)}")
         name = self.names.of(op.results[0].name)
         size = " * ".join([*(self._atom(e) for e in extents), str(dtype.bytes)])
-        self.text.line(f"void *{name} = take(&memory, {size}, {byte});")
+        if op.results[0].name in self.repeated:
+            room = self.names.of(f"{op.results[0].name}_room")
+            self.text.line(f"{name} = again(&memory, {name}, &{room}, {size}, {byte});")
+        else:
+            self.text.line(f"void *{name} = take(&memory, {size}, {byte});")
         self.text.line(f"if ({name} == NULL) {self.leave(f'there is no memory for `{op.results[0].name}`')}")
         self.tensors[op.results[0].name] = _Tensor(name, dtype, tuple(extents), tuple(_packed(extents)))
         self.made.add(name)

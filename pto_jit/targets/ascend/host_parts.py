@@ -20,6 +20,15 @@ static void *give(Memory *memory, void *mine) {
   return mine;
 }
 """
+AGAIN = """\
+// Memory of an earlier iteration, whose work is done before what is enqueued now, if it is large enough.
+static void *again(Memory *memory, void *mine, int64_t *room, int64_t size, int byte) {
+  if (size > *room) return *room = size > 2 * *room ? size : 2 * *room, take(memory, *room, byte);
+  const size_t bytes = (size_t)(size > 32 ? size : 32);
+  if (byte >= 0 && aclrtMemsetAsync(mine, bytes, byte, bytes, memory->stream) != ACL_SUCCESS) return NULL;
+  return mine;
+}
+"""
 MEMORY = """\
 // Memory of the device that lives until what was enqueued is done; byte: what it is filled with, if not below 0.
 typedef struct {
@@ -36,7 +45,7 @@ static void *take(Memory *memory, int64_t size, int byte) {
   if (byte >= 0 && aclrtMemsetAsync(out, bytes, byte, bytes, memory->stream) != ACL_SUCCESS) return NULL;
   return out;
 }
-""" + GIVE + """\
+""" + AGAIN + GIVE + """\
 // What was enqueued has to be done before its memory is given back; the result is a problem there was, or null.
 static const char *release(Memory *memory, const char *problem) {
   const bool failed = memory->count > 0 && aclrtSynchronizeStream(memory->stream) != ACL_SUCCESS;

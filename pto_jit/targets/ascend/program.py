@@ -27,6 +27,7 @@ from pto_jit.targets.ascend.elements import take_elements
 from pto_jit.targets.ascend.extents import known_extents
 from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.ascend.fills import filled_by_cores
+from pto_jit.targets.ascend.flips import without_flips
 from pto_jit.targets.ascend.form import (
     RELAY,
     SLOT,
@@ -109,7 +110,7 @@ def compile_module(
             raise unsupported(f"{what} without elements", stmt.loc, "leave it out")
     try:
         flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
-        flat = in_32_bits(in_layers(without_unit_axes(flat)))
+        flat = in_32_bits(in_layers(without_unit_axes(without_flips(flat))))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:

@@ -35,7 +35,7 @@ def write_scan(w: VectorWriter, op: Op) -> None:
     assert isinstance(source, Value) and isinstance(typ, TileType)
     axis = int(op.attr("axis"))  # type: ignore[arg-type]
     axis -= typ.rank if axis >= 0 else 0
-    if source.dtype not in (f32, i32) or source.free != (False, False):
+    if source.dtype not in (f32, i32):
         raise unsupported(f"this `{op.op}`", op.loc, "scan computed tiles of f32 or i32")
     to, back = w.destination(op.results[0]), bool(op.attr("reverse"))
     length = {"full": axis, "row": -1, "column": -2, "one": 0}[source.span]

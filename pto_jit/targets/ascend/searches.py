@@ -34,7 +34,6 @@ def write_index(w: VectorWriter, op: Op) -> None:
     source, loc = w.value(op.args[0]), op.loc
     typ = op.args[0].type
     assert isinstance(source, Value) and isinstance(typ, TileType)
-    _checked(source, op)
     name = op.op[3:]
     axes = op.attr("axes")
     along = _ALONG[source.span]
@@ -79,7 +78,6 @@ def write_truth(w: VectorWriter, op: Op) -> None:
     source = w.value(op.args[0])
     typ = op.args[0].type
     assert isinstance(source, Value) and isinstance(typ, TileType)
-    _checked(source, op)
     ones = w.elementwise.select(source, "1", "0", f32, w.temp, op.loc)
     axes = {a - typ.rank for a in reduced_axes(op)}
     name = "max" if op.op == "any" else "min"
@@ -98,11 +96,6 @@ def give(w: VectorWriter, op: Op, value: Value) -> None:
     out = w.destination(var)(value.dtype, span, capacity, valid)
     words = i16 if value.is_mask else None
     w.emit("TMOV", w.tile(out, dtype=words, loc=op.loc), w.tile(shown, dtype=words, loc=op.loc), loc=op.loc)
-
-
-def _checked(source: Value, op: Op) -> None:
-    if any(free and not isinstance(n, int) for free, n in zip(source.free, source.valid, strict=True)):
-        raise unsupported("a reduction of a generated tile", op.loc, "compute it, or give it constant extents")
 
 
 def _along(w: VectorWriter, name: str, source: Value, axis: int, loc: Loc) -> tuple[Value, Value]:

@@ -50,8 +50,6 @@ def write_order(w: VectorWriter, op: Op) -> None:
     """`sort`, `argsort` or `topk`, along the last axis."""
     loc, source = op.loc, w.value(op.args[0])
     assert isinstance(source, Value)
-    if source.free != (False, False):
-        raise unsupported(f"`{op.op}` of a generated tile", loc, "sort what was loaded or computed")
     if source.dtype.name not in _EXACT and source.dtype != i32:
         raise unsupported(f"`{op.op}` of tiles of {source.dtype}", loc, "convert them to f32 or i32, if it holds them")
     if source.span in ("column", "one"):

@@ -215,8 +215,6 @@ class VectorWriter(TransferWriter):
         assert isinstance(source, Value) and isinstance(op.args[0].type, TileType)
         rank = op.args[0].type.rank
         axes = {a - rank for a in reduced_axes(op)}
-        if any(free and not isinstance(n, int) for free, n in zip(source.free, source.valid, strict=True)):
-            raise unsupported("a reduction of a generated tile", op.loc, "compute it, or give it constant extents")
         if source.dtype in (f32, i32):
             self.reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)
             return

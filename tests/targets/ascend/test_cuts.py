@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,21 @@ def in_place(x, y, z):
     z[...] = z + pl.concat([z[1:] * x[1:], y[:1]], axis=0)
 
 
+@pto.jit
+def upside_down(x, y, z):
+    z[...] = pl.flip(x, axis=0) * 2.0 + pl.flip(y - 1.0, axis=0)
+
+
+@pto.jit
+def backwards(x, y, z):
+    z[...] = pl.where(pl.flip(x > 0.0, axis=1), pl.flip(y, axis=1), y)
+
+
+@pto.jit
+def flipped_in_place(x, y, z):
+    z[...] = pl.flip(z, axis=0) + pl.flip(x, axis=1)
+
+
 def shapes(name: str, n: int, m: int) -> tuple[tuple[int, ...], ...]:
     """Of x, y and z."""
     return {
@@ -80,7 +96,8 @@ def shapes(name: str, n: int, m: int) -> tuple[tuple[int, ...], ...]:
     }.get(name, ((n, m),) * 3)  # fmt: skip
 
 
-FUNCTIONS = (joined, beside, rolled, turned, parts, flattened, both_ways, outer, deviations, in_place)
+FUNCTIONS = (joined, beside, rolled, turned, parts, flattened, both_ways, outer, deviations, in_place, upside_down,
+             backwards, flipped_in_place)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     fn.__name__: (fn, (FLAT, FLAT, LINE if fn is flattened else FLAT)) for fn in FUNCTIONS
 }
@@ -105,6 +122,58 @@ def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str,
 def test_all_cores_take_part(name: str) -> None:
     fn, specs = CASES[name]
     assert not any(form.alone for form in kernels_of(written(fn, *specs)))
+
+
+@pto.jit
+def tiles(x, y):
+    """Of constant extents, inside of a loop, 16 rows or fewer of other types."""
+    with pl.incore():
+        for i in pl.range(0, x.shape[0], 16, parallel=True):
+            t = pl.load(x, [i, 0], [16, 40])
+            both = pl.flip(t, axis=1) + pl.flip(t, axis=0)
+            pl.store(both + pl.flip(t.to(pl.i32), axis=1).to(pl.f32), [i, 0], y)
+
+
+@pto.jit
+def lines(x, y):
+    with pl.incore():
+        y[...] = pl.flip(pl.arange(x.shape[0], dtype=pl.i32), axis=0).to(pl.f32) + pl.flip(x, axis=0)
+
+
+@needs_compiler
+def test_tiles_are_reversed_on_chip(tmp_path: Path) -> None:
+    cases = {"tiles": (tiles, (pto.spec((None, 40), pl.f32),) * 2), "lines": (lines, (LINE, LINE))}
+    programs = ordered(cases, tmp_path)
+    for name, shape in (("tiles", (16, 40)), ("tiles", (43, 40)), ("lines", (5,)), ("lines", (1000,))):
+        x = np.random.default_rng(1).standard_normal(shape, np.float32) * 9
+        check_interpreted(programs, cases[name][0], name, {"x": x}, {"y": np.zeros_like(x)})
+
+
+@needs_compiler
+def test_iterations_use_the_same_memory(tmp_path: Path) -> None:
+    """Of tensors of the program's own there are at most 64."""
+
+    @pto.jit
+    def turning(x, y, n):
+        for k in pl.range(n):
+            y[...] = pl.concat([y[1:], y[0][None, :]], axis=0) + x
+
+    @pto.jit
+    def growing(x, y, n):
+        for k in pl.range(n):
+            t = pl.zeros((x.shape[0] + k, x.shape[1]), pl.f32)
+            with pl.incore():
+                t[k : x.shape[0]] = x[k:]
+            with pl.incore():
+                y[...] += t[: x.shape[0]]
+
+    programs = ordered({fn.__name__: (fn, (FLAT, FLAT, 1)) for fn in (turning, growing)}, tmp_path)
+    for fn in (turning, growing):
+        x, y = np.ones((5, 7), np.float32), np.arange(35, dtype=np.float32).reshape(5, 7)
+        wanted = y.copy()
+        fn.interpret(x, wanted, 100)
+        programs.run(fn.__name__, 0, x=x, y=y, n=100)
+        np.testing.assert_array_equal(y, wanted)
 
 
 @needs_compiler

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
 
-from .harness import SEEDS, Programs, needs_compiler, ordered
+from .harness import SEEDS, Programs, check_interpreted, needs_compiler, ordered
 
 pytestmark = needs_compiler
 
@@ -51,3 +53,22 @@ def test_columns_fit_narrower_ones_and_count_in_full(programs: Programs, name: s
         out = np.zeros((2, 20), np.float32)
         programs.run(name, seed, x=x, lens=lens, a=out[0], b=out[1])
         np.testing.assert_array_equal(out, wanted)
+
+
+@pto.jit
+def counted(x: pl.Tensor, out: pl.Tensor):
+    """Of run-time extents: generated tiles count in full."""
+    with pl.incore():
+        line = pl.arange(x.shape[0], dtype=pl.f32)
+        square = line[:, None] * 2.0 + line
+        low = pl.min(pl.sort(line * -1.0)) + pl.max(pl.argsort(line).to(pl.f32))
+        across = pl.sum(square, axis=1) + pl.argmax(square, axis=0).to(pl.f32) + pl.cumsum(line, axis=0)
+        some = pl.any(square > 5.0, axis=1)
+        out[...] = pl.where(some, across, x) + low + pl.sum(pl.full((x.shape[0], 3), 0.5, pl.f32))
+
+
+def test_run_time_extents_of_generated_tiles(tmp_path: Path) -> None:
+    programs = ordered({"counted": (counted, (pto.spec((None,), pl.f32),) * 2)}, tmp_path)
+    for count in (1, 2, 7, 33, 60):
+        x = np.arange(count, dtype=np.float32)
+        check_interpreted(programs, counted, "counted", {"x": x}, {"out": np.full(count, np.nan, np.float32)})
