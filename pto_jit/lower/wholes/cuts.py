@@ -32,7 +32,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Block, For, Op, Operand, Scope, Stmt, Var
@@ -53,16 +53,19 @@ class _UncutError(Exception):
 
 
 class Cuts:
-    """Cuts operations, in their order; `along`: also behind what is computed along an axis.
+    """Cuts operations, in their order, where elements change places, behind `others`, and before what these `products`
+    are computed of.
 
     part: how many elements of a line a loop takes that is made here; before: what the host does before all groups.
     """
 
-    def __init__(self, ops: Sequence[Op], known: Known, scope: Scope, *, along: bool, part: int) -> None:
+    def __init__(self, ops: Sequence[Op], known: Known, scope: Scope, others: Callable[[Op], bool], part: int,
+                 products: Callable[[Op], bool] = lambda _: False) -> None:  # fmt: skip
         self.ops = list(ops)
         self.known = known
         self.scope = scope
-        self.along = along
+        self.others = others
+        self.products = products
         self.part = part
         self.scalars = Scalars(known.names, scope.loc)
         self.makers = {r.name: op for op in ops for r in op.results}
@@ -79,11 +82,13 @@ class Cuts:
 
     def cut(self) -> list[list[Op] | For] | None:
         """The groups; None where nothing is cut, or it is not known how."""
-        if not any(map(self._is_cut, self.ops)):
+        if not any(self._is_cut(op) or self.products(op) for op in self.ops):
             return None
         try:
             for now, op in enumerate(self.ops):
                 self.now = now
+                if self.products(op):
+                    self._operands(op)
                 if op.op == "store":
                     tile = op.args[0]
                     assert isinstance(tile, Var)
@@ -98,7 +103,7 @@ class Cuts:
     def _is_cut(self, op: Op) -> bool:
         if not op.results or not isinstance(op.results[0].type, TileType):
             return False
-        return changes_places(op) or (self.along and (is_reduction(op) or axis_along(op) is not None))
+        return changes_places(op) or self.others(op)
 
     # -- tiles in memory ------------------------------------------------------------------------------------------
 
@@ -166,6 +171,13 @@ class Cuts:
         for (group, own), begin in zip(groups, begins, strict=False):
             places = tuple(begin if k == axis else index(0) for k in range(typ.rank))
             self.groups.append([*group, Op("store", (), (own, memory, *places), (), (), op.loc)])
+
+    def _operands(self, dot: Op) -> None:
+        """Those of a product that are computed are in memory, too."""
+        for operand in dot.args:
+            maker = self.makers.get(operand.name) if isinstance(operand, Var) else None
+            if maker is not None and maker.op != "load" and operand.name not in self.there:  # type: ignore[union-attr]
+                self._tile(operand)
 
     def _reversed(self, op: Op, memory: Var, extents: tuple[Operand, ...]) -> None:
         """Lines along an axis in the other order, a part of one line at a time: along the last axis a part is reversed
@@ -303,6 +315,11 @@ class Cuts:
 
     def _again(self, var: Var) -> Var:
         return self.known.names.fresh(source_name(var.name), var.type)
+
+
+def is_along(op: Op) -> bool:
+    """Whether an operation computes something along an axis."""
+    return is_reduction(op) or axis_along(op) is not None
 
 
 def changes_places(op: Op) -> bool:

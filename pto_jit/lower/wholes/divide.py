@@ -40,7 +40,7 @@ Tiles that meet have to agree in their extents, as before; the host compares the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
 from math import prod
@@ -63,7 +63,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
-from pto_jit.lower.wholes.cuts import Cuts
+from pto_jit.lower.wholes.cuts import Cuts, is_along
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import Axis, Lines
@@ -353,8 +353,9 @@ class Divider:
         if not self.asked.isdisjoint(r.name for op in ops for r in op.results):
             return None
         told = len(self.decisions)
-        for along in (False, True):
-            cuts = Cuts(ops, self.known, scope, along=along, part=self.parts.elements)
+        others: tuple[Callable[[Op], bool], ...] = (lambda _: False, is_along)
+        for behind in others:
+            cuts = Cuts(ops, self.known, scope, behind, self.parts.elements)
             groups = cuts.cut()
             if groups is None:
                 continue

@@ -118,10 +118,12 @@ class CubeWriter(KernelWriter):
         columns = self.loaded(tensor, rank - 1, offsets[-1], self.size(extents[-1]), op.loc)
         stride, transposed = tensor.strides[-2], False
         if tensor.strides[-1] != 1:  # a transposed view: its columns are contiguous
-            if stride != 1:
+            if not self.launch_time(stride):
                 raise unsupported(
                     "a tensor neither of whose last axes is contiguous", op.loc, "pass a contiguous array"
                 )
+            if stride != 1:
+                self.check(f"{text(stride)} == 1", "rows or columns of operands of products lie in one piece")
             stride, transposed = tensor.strides[-1], True
         capacity = (self.fractals(extents[-2], tensor.dtype, op.loc), self.fractals(extents[-1], tensor.dtype, op.loc))
         turned = op.results[0].name in self.turned

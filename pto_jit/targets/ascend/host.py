@@ -34,8 +34,8 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!="
 _MATH = {"pow": "pow", "sqrt": "sqrt", "exp": "exp", "log": "log", "floor": "floor", "ceil": "ceil", "abs": "fabs",
          "exp2": "exp2", "log2": "log2"}  # fmt: skip
 _MATH_NAMES = frozenset(name + suffix for name in _MATH.values() for suffix in ("", "f"))
-_NAMES = _MATH_NAMES | frozenset("""stream memory acl take again give release smaller larger floor_divide modulo snprintf
-                                    Memory Result VECTOR_CORES CUBE_CORES""".split())  # fmt: skip
+_NAMES = _MATH_NAMES | frozenset("""stream memory acl take again give release smaller larger floor_divide modulo
+                                    snprintf Memory Result VECTOR_CORES CUBE_CORES""".split())  # fmt: skip
 _MATH_CALL = re.compile(rf"\b({'|'.join(sorted(_MATH_NAMES))})\(|\b(INFINITY|NAN)\b")
 _WORD, _RELATION = re.compile(r"([A-Za-z_]\w*)"), re.compile(r" (<=|==) ")
 

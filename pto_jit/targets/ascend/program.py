@@ -62,6 +62,7 @@ from pto_jit.targets.ascend.unit_axes import with_told_axes, without_unit_axes
 from pto_jit.targets.ascend.unread import reads_elements, without_unread
 from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
+from pto_jit.targets.ascend.whole_products import with_whole_products
 from pto_jit.targets.cuda.alike import share_kernels
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
@@ -94,7 +95,8 @@ def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = 
     """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
     are; each that is goes to `decisions`."""
     whole = filled_by_cores(flatten(module) if debug else without_assertions(flatten(module)))
-    return divided(with_told_axes(tile_products(whole, _DEPTH)), PARTS["ascend"], decisions)
+    tiled = with_whole_products(with_told_axes(whole), lambda func: tile_products(func, _DEPTH))
+    return divided(tiled, PARTS["ascend"], decisions)
 
 
 def compile_module(

@@ -155,7 +155,7 @@ def test_iterations_use_the_same_memory(tmp_path: Path) -> None:
 
     @pto.jit
     def turning(x, y, n):
-        for k in pl.range(n):
+        for _ in pl.range(n):
             y[...] = pl.concat([y[1:], y[0][None, :]], axis=0) + x
 
     @pto.jit
