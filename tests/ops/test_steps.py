@@ -136,12 +136,6 @@ def test_slices_with_steps_in_c_and_for_cuda(shape: tuple[int, int]) -> None:
         check(lambda *a, compiled=compiled: emulate(compiled, *a), meaning, args)
 
 
-def test_ascend_refuses_steps() -> None:
-    x = np.zeros((4, 8), np.float32)
-    with pytest.raises(pto.TargetError, match="slices with steps"):
-        pto.jit(taken_apart).compile(x, x[:, :4].copy(), x[:, :4].copy(), target="ascend").sources
-
-
 @pto.jit
 def pieces(y):
     v = y[:, ::2]

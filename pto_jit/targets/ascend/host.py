@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from math import isfinite, isnan
 from string import Formatter
+from typing import Any
 
 from pto_jit.dtypes import DType, f64, i64
 from pto_jit.errors import Loc
@@ -274,7 +275,7 @@ class HostWriter:
             case "dim":
                 extent = self.tensors[op.args[0].name].extents[int(op.attr("axis"))]  # type: ignore
                 self.define(op.results[0], extent)
-            case "view" | "tensor_reshape" | "tensor_transpose":
+            case "view" | "tensor_reshape" | "tensor_transpose" | "tensor_step":
                 self.view(op)
             case "alloc":
                 self.alloc(op)
@@ -413,6 +414,10 @@ class HostWriter:
             axes = op.attr("axes")
             assert isinstance(axes, tuple)
             shape, strides = [x.extents[int(a)] for a in axes], [x.strides[int(a)] for a in axes]  # type: ignore
+        elif op.op == "tensor_step":
+            steps: Any = op.attr("steps")
+            shape = [_in_steps(self._atom(n), s) for n, s in zip(x.extents, steps, strict=True)]
+            strides = [_times(self._atom(n), s) for n, s in zip(x.strides, steps, strict=True)]
         else:
             shape = [self.read(a) for a in op.args[1:]]
             strides = _packed(shape)
@@ -509,6 +514,19 @@ class HostWriter:
 
 def _holds(left: str, relation: str, right: str) -> bool:
     return int(left) <= int(right) if relation == "<=" else int(left) == int(right)
+
+
+def _in_steps(extent: str, step: int) -> str:
+    """How many elements of an axis are every step-th one, from the first one on."""
+    if step == 1:
+        return extent
+    return str(-(-int(extent) // step)) if extent.isdigit() else f"(({extent} + {step - 1}) / {step})"
+
+
+def _times(stride: str, step: int) -> str:
+    if step == 1:
+        return stride
+    return str(int(stride) * step) if stride.isdigit() else f"({stride} * {step})"
 
 
 def _packed(extents: Sequence[str]) -> list[str]:

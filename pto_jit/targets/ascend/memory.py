@@ -12,7 +12,7 @@ from pto_jit.ir.nodes import Const, For, Op, Operand, Var
 from pto_jit.targets.ascend.form import Declaration, Global, Require
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scopes import Scopes
-from pto_jit.targets.ascend.sizes import Tensor, least, names, product, text, total
+from pto_jit.targets.ascend.sizes import Tensor, in_steps, least, names, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size
 
 
@@ -246,6 +246,13 @@ class Memory(Scopes):
             assert isinstance(axes, tuple)
             pointer, shape = source.pointer, [source.extents[int(a)] for a in axes]  # type: ignore[arg-type]
             strides = [source.strides[int(a)] for a in axes]  # type: ignore[arg-type]
+        elif op.op == "tensor_step":
+            steps = op.attr("steps")
+            assert isinstance(steps, tuple)
+            pointer, shape, strides = source.pointer, [], []
+            for extent, stride, step in zip(source.extents, source.strides, steps, strict=True):
+                shape.append(in_steps(extent, int(step)))  # type: ignore[arg-type]
+                strides.append(product(stride, int(step)))  # type: ignore[arg-type]
         else:
             pointer, shape = source.pointer, [self.size(a) for a in op.args[1:]]
             strides: list[Size] = [1] * len(shape)

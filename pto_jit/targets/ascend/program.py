@@ -105,8 +105,6 @@ def compile_module(
     """Write a lowered module; TargetError for what this target does not do.  debug: with the program's assertions;
     decisions: where those are told that are made here."""
     for stmt in (s for func in module.funcs for s in statements(func.body)):
-        if isinstance(stmt, Op) and stmt.op == "tensor_step":
-            raise unsupported("slices with steps", stmt.loc, "pass each part as an array of its own")
         if any(isinstance(v.type, TileType) and 0 in v.type.shape for v in defs(stmt)):
             what = "a load of a tile" if isinstance(stmt, Op) and stmt.op == "load" else "a tile"
             raise unsupported(f"{what} without elements", stmt.loc, "leave it out")

@@ -42,6 +42,13 @@ def total(a: Size, b: Size, sign: str = "+") -> Size:
     return Expr(f"{text(a)} {sign} {right}", names(a) | names(b))
 
 
+def in_steps(a: Size, step: int) -> Size:
+    """How many of so many elements every step-th one is, from the first one on."""
+    if isinstance(a, int) or step == 1:
+        return a if step == 1 else -(-a // step)
+    return Expr(f"({text(total(a, step - 1))}) / {step}", a.names)
+
+
 def least(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)

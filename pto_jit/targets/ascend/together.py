@@ -39,7 +39,7 @@ from pto_jit.targets.cuda.loops import is_parallel, writes
 _MOST = 32
 """Kernels that become one."""
 _REPEATED = ("load", "full", "arange")
-_PURE = frozenset("dim view tensor_reshape tensor_transpose alloc".split())
+_PURE = frozenset("dim view tensor_reshape tensor_transpose tensor_step alloc".split())
 
 
 def together(module: Module, fits: Callable[[Func], bool]) -> Module:

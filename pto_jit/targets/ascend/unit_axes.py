@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Stmt, Var, While
+from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import blocks, rewrite_block, rewrite_func, statements, uses, vars_made, with_blocks
+from pto_jit.ir.walk import blocks, rewrite_block, statements, uses, vars_made, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import Names, index
 from pto_jit.slotted import replace
@@ -40,7 +40,8 @@ _KNOWN = _SCANS | frozenset("copy full broadcast_to transpose valid extent sort 
 
 
 def with_told_axes(func: Func) -> Func:
-    """A flat function whose reshapes of run-time extents that insert axes of extent 1 say which others they keep."""
+    """A flat function whose reshapes of run-time extents that insert axes of extent 1 say which others they keep,
+    outside of parallel loops."""
     names = Names(func)
 
     def visit(stmt: Stmt) -> Block | None:
@@ -62,7 +63,17 @@ def with_told_axes(func: Func) -> Func:
             out.append(Op("transpose", (result,), (first,), (("axes", axes),), loc=stmt.loc))
         return tuple(out)
 
-    return rewrite_func(func, visit)
+    def told(block: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in block:
+            inner = isinstance(stmt, (If, While, Scope)) or (isinstance(stmt, For) and stmt.kind == "sequential")
+            new = visit(stmt)
+            out += [with_blocks(stmt, tuple(map(told, blocks(stmt))))] if inner else [stmt] if new is None else new
+        return tuple(out)
+
+    if not any(isinstance(s, Op) and s.op == "reshape" and unit_reshape(s) is None for s in statements(func.body)):
+        return func
+    return replace(func, body=told(func.body))
 
 
 def without_unit_axes(func: Func) -> Func:

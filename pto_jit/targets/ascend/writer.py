@@ -41,7 +41,7 @@ class KernelWriter(Memory):
         match stmt:
             case Op() if touches_tiles(stmt) or self.is_tile_work(stmt):
                 self.tile_operation(stmt)
-            case Op(op="view" | "tensor_reshape" | "tensor_transpose"):
+            case Op(op="view" | "tensor_reshape" | "tensor_transpose" | "tensor_step"):
                 self.view(stmt)
             case Op(op="dim"):
                 size = self.tensor(stmt.args[0]).extents[int(stmt.attr("axis"))]  # type: ignore[arg-type]
