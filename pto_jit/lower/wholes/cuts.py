@@ -34,10 +34,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pto_jit.dtypes import f32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Block, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.groups.axes import is_reduction, unit_reshape
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.wholes.known import Known
@@ -46,6 +47,9 @@ from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.semantic.failures import VALID
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
+
+_SPLIT = frozenset("sum prod max min any all".split())
+"""Reductions along several axes that are one along each."""
 
 
 class _UncutError(Exception):
@@ -297,15 +301,22 @@ class Cuts:
             yield Op("load", (var,), (memory, *(index(0),) * len(extents), *extents), (), (), loc)
             return
         op = self.makers[var.name]
-        if op.op in ("valid", "extent") and op.args[0].name in self.there:  # type: ignore[union-attr]
-            extent = self.there[op.args[0].name][1][int(op.attr("axis"))]  # type: ignore
-            yield Op("copy", op.results, (extent,), (), (), op.loc)
+        if op.op == "valid":
+            yield Op("copy", op.results, (self._valid(op.args[0], int(op.attr("axis"))),), (), (), op.loc)  # type: ignore
             return
         if var.name not in wanted and self._is_cut(op) and changes_places(op):
             raise _UncutError
         if op.op in ("load", "getelem", "take") and self._is_written(op, self.now):
             raise _UncutError
         yield op
+
+    def _valid(self, tile: Operand, axis: int) -> Operand:
+        """How many lines a tile has along an axis, which need not be made for that."""
+        assert isinstance(tile, Var)
+        if tile.name in self.there:
+            return self.there[tile.name][1][axis]
+        group, (own,) = self._group((tile,))
+        return self._extents(own, group)[axis]
 
     def _is_written(self, load: Op, end: int) -> bool:
         """Whether a store between a load and another operation may write what it reads."""
@@ -315,6 +326,30 @@ class Cuts:
 
     def _again(self, var: Var) -> Var:
         return self.known.names.fresh(source_name(var.name), var.type)
+
+
+def one_axis_each(op: Op, known: Known) -> list[Op]:
+    """A reduction along several axes as one along each, the last one first; of numbers that stay the same so."""
+    over = [k for k in reduced_axes(op) if op.args[0].type.shape[k] != 1] if is_reduction(op) else []  # type: ignore
+    result = op.results[0].type if op.results else None
+    if len(over) < 2 or op.op not in _SPLIT or not isinstance(result, TileType):
+        return [op]
+    tile = op.args[0]
+    assert isinstance(tile, Var) and isinstance(tile.type, TileType)
+    if op.op in ("sum", "prod") and (tile.type.dtype != f32 or result.dtype != f32):
+        return [op]
+    out: list[Op] = []
+    left = sorted(reduced_axes(op))
+    while len(left) > 1 and len([k for k in left if tile.type.shape[k] != 1]) > 1:
+        axis = left.pop()
+        attrs = (("axes", (axis,)), ("keepdims", bool(op.attr("keepdims"))))
+        (kind,) = infer(op.op, (tile,), dict(attrs))
+        part = known.names.fresh(source_name(op.results[0].name), kind)
+        out.append(Op(op.op, (part,), (tile,), attrs, (), op.loc))
+        tile = part
+        assert isinstance(tile.type, TileType)
+    attrs = (("axes", tuple(left)), ("keepdims", bool(op.attr("keepdims"))))
+    return [*out, Op(op.op, op.results, (tile,), attrs, (), op.loc)]
 
 
 def is_along(op: Op) -> bool:

@@ -63,7 +63,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
-from pto_jit.lower.wholes.cuts import Cuts, is_along
+from pto_jit.lower.wholes.cuts import Cuts, is_along, one_axis_each
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import Axis, Lines
@@ -74,6 +74,7 @@ from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
 _LARGE = 8192  # elements of a tile that one core should not have alone
+_LAYERS = 32  # of a tile of three axes, each of which is a tile of two
 
 
 @frozen
@@ -355,7 +356,8 @@ class Divider:
         told = len(self.decisions)
         others: tuple[Callable[[Op], bool], ...] = (lambda _: False, is_along)
         for behind in others:
-            cuts = Cuts(ops, self.known, scope, behind, self.parts.elements)
+            parts = [part for op in ops for part in one_axis_each(op, self.known)] if behind is is_along else ops
+            cuts = Cuts(parts, self.known, scope, behind, self.parts.elements)
             groups = cuts.cut()
             if groups is None:
                 continue
@@ -376,7 +378,7 @@ class Divider:
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
         loops = self.loops(ops, scope, squares=squares)
-        if loops is None:
+        if loops is None or (self.parts.cut and any(map(partial(_is_high, loops), ops))):
             return None
         reason = f"what is computed of whole tensors is divided: {loops}"
         self.decisions.append(Decision("grain", (), True, reason, next(op.loc for op in ops if op.op == "store")))
@@ -482,6 +484,17 @@ def is_movable(op: Op) -> bool:
     if op.op == "valid":  # as a mean asks for
         return True
     return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
+
+
+def _is_high(loops: PartLoops, op: Op) -> bool:
+    """Whether a part of what an operation makes has more long axes than two and few layers."""
+    typ = op.results[0].type if op.results else None
+    if not isinstance(typ, TileType) or typ.rank < 3:
+        return False
+    single = {loops.lines.place(op.results[0], line.axis) for line in loops.chosen if line.part == 1}
+    shape = [1 if k in single else n for k, n in enumerate(typ.shape)]
+    few = typ.rank == 3 and shape[0] is not None and shape[0] <= _LAYERS
+    return len([n for n in shape if n != 1]) > 2 and not few
 
 
 def _exchanged(ops: list[Op], lines: Lines) -> set[Axis]:

@@ -51,8 +51,10 @@ class TransferWriter(TileWriter):
         row = _row_of(typ)
         for axis in range(rank - 1):  # a place outside the tensor would be a tile without elements
             if axis != row and not self.is_inside(tensor, axis, offsets[axis]):
-                raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
-                                  "use a loop over the extent")  # fmt: skip
+                if self.in_group:
+                    raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
+                                      "use a loop over the extent")  # fmt: skip
+                self.nodes.append(Require(self._in_front(tensor, axis, offsets[axis]), op.loc))
         rows: Size = 1 if rank == 1 else self.loaded(tensor, row, offsets[row], declared[0], op.loc)
         columns = self.loaded(tensor, rank - 1, offsets[-1], declared[1], op.loc)
         stride: Size = 1 if rank == 1 else tensor.strides[row]
@@ -116,10 +118,13 @@ class TransferWriter(TileWriter):
             return
         assert isinstance(op.args[0].type, TileType)
         row = _row_of(op.args[0].type)
+        some: list[str] = []  # conditions for anything to lie inside
         for axis in range(rank - 1):
             if axis != row and not self.is_inside(tensor, axis, offsets[axis]):
-                raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
-                                  "use a loop over the extent")  # fmt: skip
+                if self.in_group:
+                    raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
+                                      "use a loop over the extent")  # fmt: skip
+                some.append(self._in_front(tensor, axis, offsets[axis]))
         rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, row, offsets[row])
         columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
         stride: Size = 1 if rank == 1 else tensor.strides[row]
@@ -129,13 +134,18 @@ class TransferWriter(TileWriter):
             sizes.insert(0, (rows, value.valid[0], row))
         unsure = [size for size, valid, axis in sizes
                   if self._may_be_nothing(size, valid, offsets[axis], tensor.extents[axis])]  # fmt: skip
-        if not unsure:
+        some += [f"{text(s)} > 0" for s in unsure]
+        if not some:
             self._store(value, tensor, pointer, (rows, columns), stride, op.loc, row)
             return
-        node = Branch(" && ".join(f"{text(s)} > 0" for s in unsure), [], [], op.loc)
+        node = Branch(" && ".join(some), [], [], op.loc)
         self.nodes.append(node)
         with self.inside(node.then):
             self._store(value, tensor, pointer, (rows, columns), stride, op.loc, row)
+
+    def _in_front(self, tensor: Tensor, axis: int, offset: Operand) -> str:
+        """The condition for an offset to lie before the end of a tensor."""
+        return f"{text(self.size(offset))} < {text(tensor.extents[axis])}"
 
     def _may_be_nothing(self, size: Size, valid: Size, offset: Operand, limit: Size) -> bool:
         """Whether nothing of `valid` elements from an offset on may lie inside a tensor; `size`: how many do."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,14 +140,34 @@ def test_what_layers_cannot_do_is_refused() -> None:
     with pytest.raises(pto.TargetError, match="`transpose` like this of a tile of 3 axes"):
         written(turned, X, m(8, 8, 16))
 
+
+@needs_compiler
+def test_a_place_that_is_read_from_memory_may_lie_outside(tmp_path: Path) -> None:
+    """What is loaded from there is an error, what is stored there is left out."""
+
     @pto.jit
     def read(x: pl.Tensor, places: pl.Tensor, out: pl.Tensor) -> None:
         with pl.incore():
             for b in pl.range(0, 8, 4, parallel=True):
                 pl.store(pl.load(x, [places[b], 0, 0], [4, 8, 16]) * 2.0, [b, 0, 0], out)
 
-    with pytest.raises(pto.TargetError, match=r"leading offsets may lie outside the tensor"):
-        written(read, m(None, 8, 16), m(8, dtype=pl.i64), m(8, 8, 16))
+    @pto.jit
+    def written_there(x: pl.Tensor, places: pl.Tensor, out: pl.Tensor) -> None:
+        with pl.incore():
+            for b in pl.range(0, 8, 4, parallel=True):
+                pl.store(pl.load(x, [b, 0, 0], [4, 8, 16]) * 2.0, [places[b], 0, 0], out)
+
+    specs = m(None, 8, 16), m(8, dtype=pl.i64), m(None, 8, 16)
+    programs = ordered({fn.__name__: (fn, specs) for fn in (read, written_there)}, tmp_path)
+    x = np.random.default_rng(0).standard_normal((9, 8, 16), np.float32)
+    for fn in (read, written_there):
+        inputs = {"x": x, "places": np.array([5, 0, 0, 0, 1, 0, 0, 0])}
+        check_interpreted(programs, fn, fn.__name__, inputs, {"out": np.zeros((9, 8, 16), np.float32)})
+    places, out = np.array([7, 0, 0, 0, 0, 0, 0, 0]), np.zeros((9, 8, 16), np.float32)
+    with pytest.raises(RuntimeError, match="trap"):
+        programs.run("read", x=x, places=places, out=out)
+    programs.run("written_there", x=x[:8], places=places, out=out)
+    np.testing.assert_array_equal(out, np.concatenate([x[4:8], np.zeros_like(x[:3]), x[:2]]) * 2)
 
 
 def test_what_is_refused_of_three_axes_says_what_is_done() -> None:
@@ -159,7 +180,7 @@ def test_what_is_refused_of_three_axes_says_what_is_done() -> None:
 
     @pto.jit
     def whole(x: pl.Tensor, out: pl.Tensor) -> None:
-        out[:, :, :] = pl.tanh(pl.flip(x[:, :, :], 0))
+        out[:, :, :] = pl.tanh(pl.associative_scan(x[:, :, :], 0, lambda a, b: pl.maximum(a, b)))
 
     with pytest.raises(pto.TargetError, match=r"a tile of 3 axes like this(.*\n)*help: .* the first is a constant"):
         written(whole, *[m(None, 16, 16)] * 2)
