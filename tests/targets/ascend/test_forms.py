@@ -43,13 +43,6 @@ from pto_jit.targets.ascend.plans import TILE_IS_READY
 from .harness import blocks, kernels_of, mutants, without_one, written
 
 
-@pto.jit
-def turned_rows(x: pl.Tensor, out: pl.Tensor):
-    with pl.incore():
-        for r in pl.range(x.shape[0], parallel=True):
-            pl.store(pl.flip(pl.load(x, [r, 0], [1, 64]), 1), [r, 0], out)
-
-
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HALF, BRAIN = pto.spec((None, None), pl.f16), pto.spec((None, None), pl.bf16)
 ROWS = pto.spec((None, 256), pl.f32)
@@ -94,7 +87,6 @@ def of_doubles(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
 
 
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "turned_rows": (turned_rows, (MATRIX, MATRIX), "`flip` of tiles"),
     "scattered": (scattered, (MATRIX, pto.spec((None, None), pl.i32), MATRIX), "`pl.scatter` of tiles"),
     "of_doubles": (of_doubles, (pto.spec((None, None), pl.f64),) * 3, "matrix products of f64"),
     "wide": (wide, (MATRIX, 1.5, MATRIX), "`mul` of numbers of f64"),
