@@ -42,7 +42,6 @@ from pto_jit.targets.ascend.plans import TILE_IS_READY
 
 from .harness import blocks, kernels_of, mutants, without_one, written
 
-
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HALF, BRAIN = pto.spec((None, None), pl.f16), pto.spec((None, None), pl.bf16)
 ROWS = pto.spec((None, 256), pl.f32)
