@@ -47,7 +47,7 @@ from math import prod
 from typing import Any
 
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import (
     block_defs,
@@ -64,6 +64,7 @@ from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.cuts import Cuts, is_along, one_axis_each
+from pto_jit.lower.wholes.folded import FoldLoops, folded_axes
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import Axis, Lines
@@ -74,6 +75,7 @@ from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
 _LARGE = 8192  # elements of a tile that one core should not have alone
+_SHORT = 256  # columns that stay whole where it is known that they are not longer
 _LAYERS = 32  # of a tile of three axes, each of which is a tile of two
 
 
@@ -404,7 +406,23 @@ class Divider:
         turning = {line.axis for line in chosen} & exchanged
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
-        return PartLoops(chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told)
+        given = chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told
+        return (self._folded(ops, given) if self.parts.cut else None) or PartLoops(*given)
+
+    def _folded(self, ops: list[Op], given: tuple[Any, ...]) -> PartLoops | None:
+        """The loops with one more inside, over parts of columns that are reduced and not read again."""
+        chosen, found, lines, scalars = given[:4]
+        divided = {line.axis for line in chosen} | set(found)
+        folded: list[tuple[DividedLine, list[Op]]] = []
+        for axis, inside in folded_axes(ops, lines).items():
+            extent = self.known.extent(lines, axis, ops, scalars, anywhere=True)
+            sides = [a for op in inside if is_reduction(op) for k, a in lines.axes(op.results[0]).items()
+                     if op.results[0].type.shape[k] is None]  # type: ignore[union-attr]  # fmt: skip
+            short = isinstance(extent, Const) and int(extent.value) <= _SHORT
+            if extent is None or short or not divided.issuperset(sides):
+                return None
+            folded.append((DividedLine(axis, extent, self.parts.narrow), inside))
+        return FoldLoops(*given, folded=folded) if folded else None
 
     def _told(self, ops: list[Op], lines: Lines, scalars: Scalars) -> list[Op] | None:
         """The operations whose results are read after all of them, extents and what the host computes of them; None

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Columns of any length that are reduced: a part at a time, where they are not read again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import Programs, check_interpreted, kernels_of, needs_compiler, ordered, written
+
+LINE, FLAT, HIGH = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
+
+
+@pto.jit
+def sums(x, y):
+    y[...] = pl.sum(x, axis=0)
+
+
+@pto.jit
+def means(x, y):
+    y[...] = pl.mean(x * x, axis=0) + y
+
+
+@pto.jit
+def several(x, y):
+    """Two reductions of one axis, of what is computed, and what is computed of both."""
+    t = pl.exp(pl.minimum(x, 1.0))
+    y[...] = pl.max(t, axis=0) / (pl.min(t - 0.5, axis=0) + 4.0) + pl.sum(t * y, axis=0)
+
+
+@pto.jit
+def kept(x, y):
+    y[...] = pl.relu(pl.max(x, axis=1, keepdims=True)) * 2.0
+
+
+@pto.jit
+def planes(x, y):
+    y[...] = pl.sum(x, axis=0) - pl.max(x, axis=0)
+
+
+@pto.jit
+def counts(x, y):
+    y[...] = pl.max((x > 0.0).to(pl.i32), axis=0).to(pl.f32)
+
+
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sums": (sums, (FLAT, LINE)), "means": (means, (FLAT, LINE)), "several": (several, (FLAT, LINE)),
+    "known": (sums, (pto.spec((1000, 130), pl.f32), pto.spec((130,), pl.f32))),
+    "kept": (kept, (HIGH, pto.spec((None, 1, None), pl.f32))), "planes": (planes, (HIGH, FLAT)), "counts": (counts, (FLAT, LINE)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("folded"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("length", "width"), [(1, 1), (64, 5), (65, 64), (1000, 130)])
+def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str, length: int, width: int) -> None:
+    if name == "known" and (length, width) != (1000, 130):
+        return
+    rng = np.random.default_rng(length)
+    shape = {"kept": (2, length, width), "planes": (length, 2, width)}.get(name, (length, width))
+    x = rng.standard_normal(shape, np.float32)
+    y = rng.standard_normal((2, 1, width) if name == "kept" else shape[1:], np.float32)
+    close = partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-4)
+    check_interpreted(programs, CASES[name][0], name, {"x": x}, {"y": y}, close)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_columns_may_have_any_length(name: str) -> None:
+    fn, specs = CASES[name]
+    for form in kernels_of(written(fn, *specs)):
+        assert form.limits == {} and not form.alone
+
+
+def test_columns_that_are_read_again_stay_on_chip() -> None:
+    @pto.jit
+    def shares(x, y):
+        y[...] = x / pl.sum(x, axis=0)
+
+    (form,) = kernels_of(written(shares, FLAT, FLAT))
+    assert set(form.limits) == {"x_d0"}
