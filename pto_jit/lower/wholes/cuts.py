@@ -233,6 +233,7 @@ class Cuts:
         if op.op != "load" or op.attrs or self._is_written(op, len(self.ops)):
             return None
         tensor, starts = op.args[0], op.args[1 : 1 + len(extents)]
+        assert isinstance(tensor, Var)
         return self._host("view", f"{source_name(tensor.name)}.part", (tensor, *starts, *extents), {}, op.loc)
 
     def _memory(self, tile: Var, extents: tuple[Operand, ...], loc: Loc) -> Var:

@@ -11,13 +11,13 @@
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
 * `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
   addresses, numbers, while loops
-* `vector`, `tiles`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of vector cores:
-  tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
-* `elementwise`, `conversions`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`,
+* `vector`, `tiles`, `held`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of
+  vector cores: tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
+* `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`,
   `gathers`, `moves`: their operations
 * `cube`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed
 * `legality`, `ordering`, `contents`: checks of the finished form, made without knowing how it was made
-* `printing`, `host`, `host_parts`: the text: kernels in C++, the host side in C
+* `printing`, `host`, `host_numbers`, `host_tensors`, `host_parts`: the text: kernels in C++, the host side in C
 """

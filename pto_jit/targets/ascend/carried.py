@@ -23,14 +23,14 @@ from pto_jit.targets.ascend.sizes import least, names, text, total
 from pto_jit.targets.ascend.values import Expr, Size, Value
 
 if TYPE_CHECKING:
-    from pto_jit.targets.ascend.tiles import TileWriter
+    from pto_jit.targets.ascend.held import HeldWriter
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 EQUAL = "tiles that are combined have as many elements"
 
 
 def lasting(
-    w: TileWriter, known: Value, valid: tuple[Size, Size], free: tuple[bool, bool], outside: tuple[int, int]
+    w: HeldWriter, known: Value, valid: tuple[Size, Size], free: tuple[bool, bool], outside: tuple[int, int]
 ) -> tuple[Size, Size]:
     """Valid extents of a value that a variable gets in loops, where `known` was valid everywhere before them; as they
     are where that is not a sum of tiles one after the other.  outside: how many loops and scopes were around that."""
@@ -42,7 +42,7 @@ def lasting(
     return out[0], out[1]
 
 
-def _lasting(w: TileWriter, whole: Size, size: Size, loops: int, scopes: int) -> Size:
+def _lasting(w: HeldWriter, whole: Size, size: Size, loops: int, scopes: int) -> Size:
     def known(words: frozenset[str]) -> bool:
         return all(any(word in scope for scope in w.scopes[:scopes]) for word in words)
 
@@ -63,7 +63,7 @@ def _lasting(w: TileWriter, whole: Size, size: Size, loops: int, scopes: int) ->
     return Expr(some, names(rest) | names(whole) | bounds)
 
 
-def _first(w: TileWriter, index: Operand, depth: int) -> int | None:
+def _first(w: HeldWriter, index: Operand, depth: int) -> int | None:
     """The first value of an index of that many loops inside each other: of one loop, or of one and its chunks."""
     loop = w.loop_of.get(index.name) if isinstance(index, Var) else None
     if loop is None or depth < 1:

@@ -44,8 +44,10 @@ def total(a: Size, b: Size, sign: str = "+") -> Size:
 
 def in_steps(a: Size, step: int) -> Size:
     """How many of so many elements every step-th one is, from the first one on."""
-    if isinstance(a, int) or step == 1:
-        return a if step == 1 else -(-a // step)
+    if step == 1:
+        return a
+    if isinstance(a, int):
+        return -(-a // step)
     return Expr(f"({text(total(a, step - 1))}) / {step}", a.names)
 
 

@@ -10,10 +10,10 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand
 from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.accesses import walk
-from pto_jit.targets.ascend.elementwise import REPEATED
 from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.single import REPEATED
 from pto_jit.targets.ascend.sizes import Tensor, atom, least, names, text, total
 from pto_jit.targets.ascend.strided import transfer_rows
 from pto_jit.targets.ascend.tiles import TILED, TileWriter

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,19 @@ def test_iterations_use_the_same_memory(tmp_path: Path) -> None:
         fn.interpret(x, wanted, 100)
         programs.run(fn.__name__, 0, x=x, y=y, n=100)
         np.testing.assert_array_equal(y, wanted)
+
+
+def test_the_host_computes_nothing_that_is_not_needed() -> None:
+    """An extent that a kernel was given, and did not need."""
+
+    @pto.jit
+    def repeated(x, y, z):
+        some = pl.where(x[1:, :] > 2.0, y[:, 1], 0.0)
+        z[:, :-1] = pl.sum(pl.broadcast_to(some, (z.shape[0], y.shape[1] - 1, y.shape[0])), axis=2)
+
+    text = written(repeated, *(FLAT,) * 3).sources["repeated_orchestration.c"]
+    made = re.findall(r"^ *(?:const int64_t |void \*)(\w+) =", text, re.MULTILINE)
+    assert made and not [name for name in made if len(re.findall(rf"\b{name}\b", text)) < 2]
 
 
 @needs_compiler
