@@ -12,7 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
-from tests.fractal.compile.test_nests import H, jagged, schedules_of
+from tests.fractal.compile.test_nests import H, jagged, same, schedules_of
 
 RNG = np.random.default_rng(13)
 AS_ROWS = "wavefront: one plane of all cells, so many at a time as rows"
@@ -22,9 +22,19 @@ def words(count: int, rows: int = 1) -> ft.FractalTensor:
     return ft.from_flat(RNG.standard_normal((count, rows, H)).astype(np.float32))
 
 
-def planned(program: Callable[..., Any], *given: Any) -> str:
-    """The plans of a program, which gives what it gives eagerly."""
-    return " ".join(schedules_of(program, *given))
+def planned(program: Callable[..., Any], *given: Any, wanted: Any = None) -> str:
+    """The plans of a program, which gives what it gives eagerly, or what is wanted."""
+    return " ".join(schedules_of(program, *given, wanted=wanted))
+
+
+def pairs_within(
+    x: ft.FractalTensor, of_list: Callable[[np.ndarray], np.ndarray], leaf: tuple[int, ...] = ()
+) -> ft.FractalTensor:
+    """For all pairs of elements of each list what a function of the list gives as a matrix."""
+    lists = np.split(x.leaves[:, 0], x.offsets[0][1:-1])
+    sizes = np.repeat(np.diff(x.offsets[0]), np.diff(x.offsets[0]))
+    leaves = np.concatenate([of_list(rows).reshape(-1, *leaf) for rows in lists])
+    return ft.from_flat(leaves, [x.offsets[0], np.cumsum([0, *sizes])])
 
 
 def scores(x: Any, y: Any) -> Any:
@@ -58,7 +68,11 @@ def test_pairs_within_lists_of_different_lengths(lengths: tuple[int, ...]) -> No
     def within(x: Any) -> Any:
         return ft.map(lambda xs: ft.map(lambda a: ft.map(lambda b: a @ pl.transpose(b) + 1.0, xs), xs), x)
 
-    assert planned(within, jagged(*lengths)).startswith(AS_ROWS) or not lengths
+    x = jagged(*lengths)
+    wanted = pairs_within(x, lambda rows: rows @ rows.T + 1.0, (1, 1)) if lengths else None
+    assert planned(within, x, wanted=wanted).startswith(AS_ROWS) or not lengths
+    if 0 < sum(lengths) < 10:
+        same(within(x), wanted)
 
 
 def test_what_depends_on_one_side_is_computed_for_it_and_spread() -> None:
@@ -161,6 +175,15 @@ def test_pairs_compute_with_their_numbers() -> None:
     def within(x: Any, y: Any) -> Any:
         return ft.map(lambda xs: causal(xs, xs), ft.split(x, 1))
 
+    def wanted(x: Any) -> Any:
+        numbers = np.arange(len(x))
+        return pairs_within(
+            ft.split(x, 1), lambda v: np.where(numbers <= numbers[:, None], v @ v.T, -1e9).astype(np.float32)
+        )
+
     for rows, columns in ((1, 1), (5, 3), (300, 7), (7, 40)):
-        for program in (causal, places, within):
-            assert AS_ROWS in planned(program, words(rows), words(columns))
+        x, y = words(rows), words(columns)
+        for program in (causal, places):
+            assert AS_ROWS in planned(program, x, y)
+        assert AS_ROWS in planned(within, x, y, wanted=wanted(x) if rows > 9 else None)
+    same(within(x, y), wanted(x))

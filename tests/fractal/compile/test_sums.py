@@ -14,7 +14,7 @@ import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
 from tests.differential.rounds import share
-from tests.fractal.compile.test_nests import schedules_of
+from tests.fractal.compile.test_nests import same, schedules_of
 
 RNG = np.random.default_rng(29)
 ONE_PRODUCT = "sums of products are one product of matrices"
@@ -29,9 +29,23 @@ def lists(lengths: tuple[int, ...], *leaf: int, dtype: Any = np.float32) -> ft.F
     return ft.from_flat(leaves, [np.cumsum([0, *lengths])])
 
 
-def is_one_product(program: Callable[..., Any], *given: Any) -> bool:
-    """Whether the first nest of a program, which gives what it gives eagerly, is one."""
-    return ONE_PRODUCT in schedules_of(program, *given)[0]
+def is_one_product(program: Callable[..., Any], *given: Any, wanted: Any = None) -> bool:
+    """Whether the first nest of a program, which gives what it gives eagerly, or what is wanted, is one."""
+    return ONE_PRODUCT in schedules_of(program, *given, wanted=wanted)[0]
+
+
+def of_windows(
+    x: ft.FractalTensor, filters: np.ndarray, combined: Callable[[np.ndarray], np.ndarray], stride: int = 1,
+    dilation: int = 1, padding: int = 0, *, filters_first: bool = False,
+) -> ft.FractalTensor:  # fmt: skip
+    """What a function gives for all pairs of a window of 3 elements of the only list of `x` and a filter, by the
+    products of the two as arrays (windows, filters, 3, elements)."""
+    xs = np.pad(x.leaves.reshape(-1, 4), ((padding, padding), (0, 0)))
+    starts = np.arange(0, len(xs) - 2 * dilation, stride)
+    windows = xs[starts[:, None] + np.arange(3) * dilation]
+    out = combined(windows[:, None] * filters.reshape(-1, 3, 4))
+    out = out.T if filters_first else out
+    return ft.from_flat(out.reshape(-1), [np.array([0, len(out)]), np.arange(len(out) + 1) * out.shape[1]])
 
 
 def gram(x: Any, y: Any) -> Any:
@@ -93,9 +107,22 @@ def test_convolutions_of_lists_of_any_lengths(lengths: tuple[int, ...]) -> None:
         one = lambda w: ft.map(lambda k: pl.sum(ft.cat(w) * k), wide)  # noqa: E731
         return ft.map(lambda xs: ft.map(one, ft.slide(xs, 3)), batch)
 
-    for program in (convolution, spread, padded, backwards):
+    def largest(products: np.ndarray) -> np.ndarray:
+        return np.maximum(products.sum((2, 3)), 0)
+
+    in_numpy: dict[Any, Callable[..., Any]] = {
+        convolution: lambda x, filters: of_windows(x, filters.leaves, largest),
+        spread: lambda x, filters: of_windows(x, filters.leaves, largest, 2, 2, 2),
+        padded: lambda x, filters: of_windows(x, filters.leaves, largest, padding=1),
+        backwards: lambda x, filters: of_windows(x, filters.leaves, lambda p: p.sum((2, 3)), filters_first=True),
+    }
+    for program, wanted in in_numpy.items():
         for count in (0, 1, 33):
-            assert is_one_product(program, lists(lengths, 4), words(count, 3, 4))
+            x, filters = lists(lengths, 4), words(count, 3, 4)
+            many = count > 0 and len(lengths) == 1 and sum(lengths) > 0
+            assert is_one_product(program, x, filters, wanted=wanted(x, filters) if many else None)
+        short, filters = lists((9,), 4), words(2, 3, 4)
+        same(program(short, filters), wanted(short, filters))
     plans = schedules_of(joined, lists(lengths, 4), words(5, 3, 4))
     assert any(ONE_PRODUCT in plan for plan in plans)
 
@@ -116,7 +143,8 @@ def test_scores_of_a_layer_in_a_fold() -> None:
     def layers(x: Any, w: Any) -> Any:
         return ft.fold(layer, w, initializer=x)
 
-    plans = schedules_of(layers, words(9, 1, 4), words(2, 4, 4))
+    x = ft.from_flat(words(9, 1, 4).leaves / 4)  # what is squared twice stays small
+    plans = schedules_of(layers, x, words(2, 4, 4))
     assert any("one product" in plan for plan in plans)
 
 
@@ -235,10 +263,27 @@ def test_short_loops_of_cells_are_written_out(lengths: tuple[int, ...]) -> None:
 
         return ft.map(lambda xs: ft.map(lambda w: ft.map(lambda f: of_pair(w, f), filters), ft.slide(xs, 3)), batch)
 
-    for count in (1, 33):
-        filters = ft.from_flat(RNG.standard_normal((3 * count, 1, 4)).astype(np.float32), [np.arange(count + 1) * 3])
-        for body in (program, padded, started):
-            assert is_one_product(body, lists(lengths, 1, 4), filters)
+    def largest(products: np.ndarray) -> np.ndarray:
+        return np.maximum(products.sum((2, 3)), 0)
+
+    def folded(products: np.ndarray) -> np.ndarray:
+        return products.sum(3) @ np.array([0.25, 0.5, 1.0], np.float32) + np.float32(0.125)
+
+    in_numpy: dict[Any, Callable[..., Any]] = {
+        program: lambda x, f: of_windows(x, f.leaves, largest),
+        padded: lambda x, f: of_windows(x, f.leaves, largest, padding=1),
+        started: lambda x, f: of_windows(x, f.leaves, folded),
+    }
+
+    def words_of(count: int) -> ft.FractalTensor:
+        return ft.from_flat(RNG.standard_normal((3 * count, 1, 4)).astype(np.float32), [np.arange(count + 1) * 3])
+
+    for body, wanted in in_numpy.items():
+        for count in (1, 33):
+            x, filters = lists(lengths, 1, 4), words_of(count)
+            assert is_one_product(body, x, filters, wanted=wanted(x, filters) if len(lengths) == 1 else None)
+        short, filters = lists((9,), 1, 4), words_of(2)
+        same(body(short, filters), wanted(short, filters))
 
 
 def test_short_loops_that_others_read_stay() -> None:
