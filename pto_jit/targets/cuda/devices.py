@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ HEADERS = {
 }
 """Headers of the written sources, by name."""
 EMULATION = {path.name: path for path in sorted((Path(__file__).parent / "emulation").iterdir())}
-"""Headers in place of CUDA's, by name."""
+"""Headers in place of CUDA's, and what is behind them, by name."""
 
 
 class FailureRecord(ctypes.Structure):
@@ -169,21 +170,41 @@ class EmulatedDevice:
 def emulated_code(kernel: Kernel, spread: Spread) -> bytes:
     """A shared library whose `pto_emulated_launch` runs a version of a kernel on the CPU."""
     compiler = toolchain.need("the emulation of CUDA kernels", "g++", "clang++")
-    flags = ["-std=c++17", "-O0", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-march=native", "-Wall",
-             "-Wno-unknown-pragmas", "-Wno-unused-function", "-fPIC", "-shared", "-fvisibility=hidden",
-             *_looking(compiler), *(f"-D{name}={value}" for name, value in spread.defines)]  # fmt: skip
-    files = {**headers(), **{name: text_of(path) for name, path in EMULATION.items()},
-             "kernel.cu": kernel.source, "launch.cpp": _launcher(kernel)}  # fmt: skip
-    return toolchain.build([compiler, *flags, "launch.cpp", "-o", "kernel.so", *_LIBRARIES], files, "kernel.so")
+    flags = ["-O0", *_looking(compiler), *(f"-D{name}={value}" for name, value in spread.defines)]
+    files = {**headers(), **_emulation(".h"), "kernel.cu": kernel.source, "launch.cpp": _launcher(kernel),
+             _RUNTIME: _runtime(compiler)}  # fmt: skip
+    command = [compiler, *_FLAGS, *flags, "-shared", "launch.cpp", _RUNTIME, "-o", "kernel.so", *_LIBRARIES]
+    return toolchain.run([command], files, ["kernel.so"])["kernel.so"]
+
+
+@cache
+def _runtime(compiler: str) -> bytes:
+    """The object file of what the kernels call, which is the same for all of them: it is compiled once."""
+    sources = _emulation(".cpp")
+    files = {**headers(), **_emulation(".h"), **sources,
+             "runtime.cpp": "".join(f'#include "{name}"\n' for name in sources)}  # fmt: skip
+    # What jumps between stacks is no overflow of one; calls are told by their frames.
+    flags = ["-O1", "-fno-omit-frame-pointer", "-U_FORTIFY_SOURCE", "-Wno-frame-address"]
+    return toolchain.build([compiler, *_FLAGS, *flags, "-c", "runtime.cpp", "-o", _RUNTIME], files, _RUNTIME)
+
+
+def _emulation(suffix: str) -> dict[str, str]:
+    """The texts of the emulation's files of a kind, by name."""
+    return {name: text_of(path) for name, path in EMULATION.items() if path.suffix == suffix}
 
 
 _emulated: dict[str, Any] = {}
-_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc")
-"""What the compiler links by itself, but for the library of the sanitizer."""
+_RUNTIME = "runtime.o"
+_FLAGS = ("-std=c++17", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-exceptions", "-march=native", "-Wall",
+          "-Wno-unknown-pragmas", "-Wno-unused-function", "-fPIC", "-fvisibility=hidden",
+          "-D_GLIBCXX_BITS_SPECFUN_H=1")  # fmt: skip
+"""The last one leaves out the special functions of libstdc++'s `cmath`: to read them takes longer than all the rest."""
+_LIBRARIES = ("-nodefaultlibs", "-lm", "-lgcc_s", "-lc")
+"""What the compiler links by itself and is called: neither the library of the sanitizer nor that of C++."""
 
 
 def _looking(compiler: str) -> list[str]:
-    """Flags with which accesses of memory are calls first, which `pto_cuda_checks.h` defines."""
+    """Flags with which accesses of memory are calls first, which `pto_cuda_checks.cpp` defines."""
     volatile = ["-mllvm", "-tsan-distinguish-volatile"] if "clang" in Path(compiler).name else [
         "--param", "tsan-distinguish-volatile=1"]  # fmt: skip
     return ["-fsanitize=thread", *volatile]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pto_jit.errors import LaunchError
+from pto_jit.targets import toolchain
 from pto_jit.targets.cuda.devices import EmulatedDevice
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread
@@ -140,3 +141,12 @@ def test_what_a_device_may_fail_at_is_a_fault(name: str, right: str, wrong: str,
 def test_threads_that_wait_for_ever_are_reported() -> None:
     with pytest.raises(LaunchError, match=r"wait for each other for ever|end where others meet"):
         run(STUCK, 0)
+
+
+def test_what_all_kernels_call_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[Any] = []
+    compiled = toolchain.run
+    monkeypatch.setattr(toolchain, "run", lambda todo, *rest: commands.extend(todo) or compiled(todo, *rest))
+    for number in (1, 2):
+        run(f"{HEAD}x.data[place] = kept[t] = {number};\n}}", 0)
+    assert sum("launch.cpp" in command for command in commands) == 2 and len(commands) <= 3
