@@ -141,8 +141,10 @@ def expected(a: Array, b: Array, c: Array, accumulate: bool) -> tuple[Array, Arr
     if c.dtype.kind in "iu":
         with np.errstate(over="ignore"):
             return a.astype(c.dtype) @ b.astype(c.dtype) + (c if accumulate else c.dtype.type(0)), None
-    wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
-    before = c.astype(np.longdouble) if accumulate else np.zeros(c.shape, np.longdouble)
+    # NumPy multiplies longdouble much slower; products of two f32 are exact in f64.
+    wide = np.longdouble if c.dtype.itemsize == 8 else np.float64
+    wide_a, wide_b = a.astype(wide), b.astype(wide)
+    before = c.astype(wide) if accumulate else np.zeros(c.shape, wide)
     # vdpbf16ps rounds products and sums of a pair and flushes subnormals: two roundings more per pair, and a floor.
     k = a.shape[1] + 4
     scale = np.abs(wide_a) @ np.abs(wide_b) + np.abs(before)

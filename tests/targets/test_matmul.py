@@ -418,12 +418,12 @@ def test_a_sum_of_products_agrees_with_numpy_whoever_computes_it(
         before, what = c.copy(), (m, n, ks, layout, out)
         a, b = np.concatenate([a for a, _ in terms], 1), np.concatenate([b for _, b in terms], 0)
         for how in (0, 1):
-            results = []
+            results, truth = [], expected(a, b, before, bool(how))
             for threads, fixed in ((1, 0), (1, FIXED_B), (1, FIXED_B), (1, FIXED_B), (3, FIXED_B), (3, 0)):
                 standin.dll.standin_threads(threads)
                 c[...] = before
                 assert call_sum(standin, entries.named["_sum"], terms, c, how, fixed) == 0
-                check(c, expected(a, b, before, bool(how)), what)
+                check(c, truth, what)
                 results.append(c.tobytes())
                 assert standin.dll.standin_live() == 0
             assert len(set(results)) == 1, what

@@ -185,9 +185,9 @@ def test_numbers_that_do_not_fit_are_left_to_f32_arithmetic(
                 got = everyone(standin, library, a, b, c)
                 truth = product(standin, plain, a, b, c)
                 with np.errstate(all="ignore"):
-                    wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
-                    scale = np.abs(wide_a) @ np.abs(wide_b) + (0 if c is None else np.abs(c.astype(np.longdouble)))
-                    exact = wide_a @ wide_b + (0 if c is None else c.astype(np.longdouble))
+                    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+                    scale = np.abs(wide_a) @ np.abs(wide_b) + (0 if c is None else np.abs(c.astype(np.float64)))
+                    exact = wide_a @ wide_b + (0 if c is None else c.astype(np.float64))
                     fine = np.isfinite(truth) & (scale < 1e38)
                     bound = scale * float(np.finfo(F32).eps) * (k + 4) + 1.5e-45 * k
                     assert (np.abs(got - exact) <= bound)[fine].all(), (m, n, k, layout)
@@ -264,12 +264,12 @@ def test_sums_of_products_are_those_of_the_terms(standin: StandIn, libraries: Ca
             a, b = np.concatenate([a for a, _ in terms], 1), np.concatenate([b for _, b in terms], 0)
             before = raw(rng, (m, n), F32)
             for how in (0, 1):
-                results = []
+                results, truth = [], expected(a, b, before, bool(how))
                 for threads, fixed in ((1, 0), (1, FIXED_B), (1, FIXED_B), (2, FIXED_B), (3, FIXED_B), (16, 0)):
                     standin.dll.standin_threads(threads)
                     c = before.copy()
                     assert call_sum(standin, entries.named["_sum"], terms, c, how, fixed) == 0
-                    check(c, expected(a, b, before, bool(how)), (m, n, ks, layout))
+                    check(c, truth, (m, n, ks, layout))
                     results.append(bits(c))
                     assert standin.dll.standin_live() == 0
                 assert len(set(results)) == 1, (m, n, ks, layout)
