@@ -117,15 +117,17 @@ def explain(fn: Callable[..., Any], params: Sequence[Param], options: Options, s
 
 
 def _decide_later(stages: Stages, options: Options) -> None:
-    """What is decided for a device before its kernels are written, where they can be."""
-    if options.target == "cuda":
-        from pto_jit.targets.cuda.program import in_parts  # here: explaining for the processor has no use for it
-    elif options.target == "ascend":
-        from pto_jit.targets.ascend.program import in_parts
-    else:
-        return
+    """What is decided for a device when its kernels are written, where they can be."""
+    debug = options.debug or config.debug
     with suppress(TargetError):  # which compiling raises
-        in_parts(stages.last, debug=options.debug or config.debug, decisions=stages.decisions)
+        if options.target == "cuda":  # what is divided depends on what the kernels have room for
+            from pto_jit.targets.cuda.program import compile_module  # here: the processor has no use for it
+
+            compile_module(stages.last, fastmath=options.fastmath, debug=debug, decisions=stages.decisions)
+        elif options.target == "ascend":
+            from pto_jit.targets.ascend.program import in_parts
+
+            in_parts(stages.last, debug=debug, decisions=stages.decisions)
 
 
 # -- what the front end did -------------------------------------------------------------------------------------

@@ -61,20 +61,25 @@ from pto_jit.ir.walk import (
 )
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
-from pto_jit.lower.names import Scalars, index, source_name
+from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
+from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.cuts import Cuts, is_along, one_axis_each
 from pto_jit.lower.wholes.folded import FoldLoops, folded_axes
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.lines import Axis, Lines
+from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
+from pto_jit.lower.wholes.partials import room
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
+from pto_jit.lower.wholes.sizes import Sizes
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
-_MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
-_LARGE = 8192  # elements of a tile that one core should not have alone
+_MOVABLE = frozenset(
+    """load store full arange copy broadcast_to transpose cumsum cumprod sort argsort topk flip gather take atomic_add
+    atomic_max atomic_min""".split()
+)
 _SHORT = 256  # columns that stay whole where it is known that they are not longer
 _LAYERS = 32  # of a tile of three axes, each of which is a tile of two
 
@@ -84,8 +89,10 @@ class Parts:
     """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
     whole, columns of those of which columns remain whole, both of those that are transposed (0: tensors are loaded
     transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
-    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched;
-    cut: what no loop over parts can do together is done in groups, by way of memory."""
+    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; cut:
+    what cannot be divided at once is divided in several loops, with tiles in memory between them (`cut`); grouped: the
+    same for kernels of which columns are folded (`cuts`); large: elements of a tile that one core should not have
+    alone."""
 
     columns: int
     rows: int
@@ -96,17 +103,20 @@ class Parts:
     constant: bool
     bounded: bool
     cut: bool
+    grouped: bool = False
+    large: int = 8192
 
 
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
     "cuda": Parts(
-        columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True, cut=False
+        columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True, cut=True
     ),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095
     "ascend": Parts(
-        columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False, cut=True
+        columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False, cut=False,
+        grouped=True,
     ),
 }
 
@@ -133,7 +143,10 @@ class Divider:
     decisions: list[Decision]
     asked: set[str] = field(default_factory=set)
     """Extents of tiles that are read after the operations that are looked at."""
+    latest: PartLoops | None = None
+    """The loops that were found last."""
     _known: Known | None = None
+    _shapes: Sizes | None = None
 
     @property
     def known(self) -> Known:
@@ -141,6 +154,15 @@ class Divider:
         if self._known is None:
             self._known = Known(self.func)
         return self._known
+
+    def is_movable(self, op: Op) -> bool:
+        return is_movable(op) or (op.op == "reshape" and self.kept(op) is not None)
+
+    def kept(self, op: Op) -> Kept | None:
+        """Which axes a reshape keeps, as `unit_reshape`, where the numbers that are extents say so, too."""
+        if self._shapes is None:
+            self._shapes = Sizes(self.known, Scalars(self.known.names, self.func.loc))
+        return self._shapes.kept(op)
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -186,9 +208,11 @@ class Divider:
         count = 0
         for s in stmts:
             if isinstance(s, Scope):
-                count += sum(map(self.may_be_large, statements(s.body)))
+                count += self._left(s.body)
             elif isinstance(s, (If, While)) or (isinstance(s, For) and s.kind == "sequential"):
                 count += sum(map(self._left, blocks(s)))
+            else:
+                count += self.may_be_large(s)
         return count
 
     def _pieces(self, scope: Scope) -> Sequence[Stmt]:
@@ -281,18 +305,60 @@ class Divider:
         self.asked = of_tiles & used
         whole = self._divided(tiles, scope)
         if whole is not None:
-            return [(host, None), (tiles, whole)]
+            return [(host, None), (tiles, self._or_pieces(tiles, whole, scope))]
         parts = segments(tiles, self.known.makers)
-        pieces = [(s, (self._divided(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope)
-                   or self._cut(s, scope)) for s in parts]  # fmt: skip
+        pieces = [(s, (self._at_once(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope)
+                   or self._cut(s, scope) or self._grouped(s, scope)) for s in parts]  # fmt: skip
         return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
+
+    def in_parts(self, ops: list[Op], scope: Scope) -> list[Stmt] | None:
+        """Operations that end with stores as loops over their parts; None where that is not possible."""
+        return self._divided(list(ops), scope)
+
+    def _at_once(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
+        """The same; in pieces where the tiles of a part do not fit a block."""
+        whole = self._divided(tiles, scope)
+        return whole if whole is None else self._or_pieces(tiles, whole, scope)
+
+    def _or_pieces(self, tiles: list[Stmt], whole: list[Stmt], scope: Scope) -> list[Stmt]:
+        """Loops over parts, or other ones where the tiles of a part may be larger than a block has room for."""
+        ops, loops = [s for s in tiles if isinstance(s, Op)], self.latest
+        if not self.parts.cut or loops is None or self.asked:
+            return whole
+        scalars = Scalars(self.known.names, scope.loc)
+        limit = room(loops, ops, self.known, scalars)
+        if limit is None:
+            return whole
+        told = len(self.decisions)
+        mine = self.known.again(ops)
+        other = Cutter(self, scope, mine, scalars, Sizes(self.known, scalars), long=True, branch=1).stmts()
+        if other is None:
+            del self.decisions[told:]
+            return whole
+        if isinstance(limit[0], Const):
+            return [*scalars.block, *other]
+        fits = self.known.names.fresh("fits", BOOL)
+        compared = Op("le", (fits,), (limit[0], index(limit[1])), (), (), scope.loc)
+        return [*scalars.block, compared, If(fits, tuple(whole), tuple(other), loc=scope.loc)]
+
+    def _cut(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
+        """The same in several loops, with tiles in memory between them."""
+        ops = [s for s in tiles if isinstance(s, Op)]
+        if not self.parts.cut or not any(map(self.may_be_large, ops)):
+            return None
+        told = len(self.decisions)
+        scalars = Scalars(self.known.names, scope.loc)
+        out = Cutter(self, scope, ops, scalars, Sizes(self.known, scalars)).stmts()
+        if out is None:
+            del self.decisions[told:]
+        return out
 
     def may_be_large(self, stmt: Stmt) -> bool:
         """Whether a statement makes a tile that one core should not have alone."""
         if not isinstance(stmt, Op) or not stmt.results or not isinstance(stmt.results[0].type, TileType):
             return False
         shape = stmt.results[0].type.shape
-        return None in shape or (self.parts.constant and prod(shape) > _LARGE)  # type: ignore[arg-type]
+        return None in shape or (self.parts.constant and prod(shape) > self.parts.large)  # type: ignore[arg-type]
 
     def _divided(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """Operations on tiles as loops over their parts; None where that is not possible, or has no use."""
@@ -310,12 +376,12 @@ class Divider:
         if len(stores) != 1:
             return None
         clash = self.parts.bounded and self.known.reads_elsewhere(ops, stores[0])
-        if not clash and not all(map(is_movable, ops)):
+        if not clash and not all(map(self.is_movable, ops)):
             return None
         store = stores[0]
         tile = store.args[0]
         assert isinstance(tile, Var) and isinstance(tile.type, TileType)
-        lines = Lines((*ops, store))
+        lines = Lines((*ops, store), self.kept)
         scalars = Scalars(self.known.names, scope.loc)
         extents: list[Operand] = []
         for k, n in enumerate(tile.type.shape):
@@ -334,7 +400,7 @@ class Divider:
         again = self.known.names.fresh(hint, tile.type)
         load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
         told = len(self.decisions)
-        there = self._divided([*ops, first], scope) if all(map(is_movable, ops)) else None
+        there = self._divided([*ops, first], scope) if all(map(self.is_movable, ops)) else None
         if there is None and clash:
             there = [*ops, first] if scope.named else [replace(scope, body=(*ops, first))]
         last: list[Stmt] = [load, replace(store, args=(again, *store.args[1:]))]
@@ -346,12 +412,12 @@ class Divider:
             return None
         return [*scalars.block, alloc, *there, *back]
 
-    def _cut(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
+    def _grouped(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same in groups, one after the other, where each of them can be divided."""
         ops = [s for s in tiles if isinstance(s, Op)]
         writes = [op for op in ops if effects(op.op) == "writes"]
         large = any(map(self.may_be_large, ops))
-        if not self.parts.cut or not large or len(ops) < len(tiles) or any(op.op != "store" for op in writes):
+        if not self.parts.grouped or not large or len(ops) < len(tiles) or any(op.op != "store" for op in writes):
             return None
         if not self.asked.isdisjoint(r.name for op in ops for r in op.results):
             return None
@@ -380,20 +446,21 @@ class Divider:
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
         loops = self.loops(ops, scope, squares=squares)
-        if loops is None or (self.parts.cut and any(map(partial(_is_high, loops), ops))):
+        if loops is None or (self.parts.grouped and any(map(partial(_is_high, loops), ops))):
             return None
         reason = f"what is computed of whole tensors is divided: {loops}"
-        self.decisions.append(Decision("grain", (), True, reason, next(op.loc for op in ops if op.op == "store")))
+        self.latest = loops
+        self.decisions.append(Decision("grain", (), True, reason, next(op.loc for op in ops if op.op in STORES)))
         return loops.around(ops)
 
     def loops(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> PartLoops | None:
         """The loops over the parts of operations that end with stores; None as above."""
-        stores = [op for op in ops if op.op == "store"]
+        stores = [op for op in ops if op.op in STORES]
         made = {r.name for op in ops for r in op.results}
         read = {v.name for op in ops for v in uses(op) if isinstance(v.type, TileType)}
-        if not stores or not made.issuperset(read) or not all(map(is_movable, ops)):
+        if not stores or not made.issuperset(read) or not all(map(self.is_movable, ops)):
             return None
-        lines = Lines(tuple(ops))
+        lines = Lines(tuple(ops), self.kept)
         scalars = Scalars(self.known.names, scope.loc)
         told = self._told(ops, lines, scalars)
         if told is None:
@@ -407,7 +474,7 @@ class Divider:
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
         given = chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told
-        return (self._folded(ops, given) if self.parts.cut else None) or PartLoops(*given)
+        return (self._folded(ops, given) if self.parts.grouped else None) or PartLoops(*given)
 
     def _folded(self, ops: list[Op], given: tuple[Any, ...]) -> PartLoops | None:
         """The loops with one more inside, over parts of columns that are reduced and not read again."""
@@ -479,7 +546,7 @@ class Divider:
         places = list(own)
         divided = [k for k in places if own[k] in found]
         said = [int(n) for n in tile.type.shape if n is not None]  # type: ignore[union-attr]
-        if len(said) == tile.type.rank and (prod(said) <= _LARGE or not parts.constant):  # type: ignore[union-attr]
+        if len(said) == tile.type.rank and (prod(said) <= parts.large or not parts.constant):  # type: ignore[union-attr]
             return []
         for k in divided:
             if own[k] in exchanged and parts.square:
@@ -501,6 +568,8 @@ def is_movable(op: Op) -> bool:
         return unit_reshape(op) is not None
     if op.op == "valid":  # as a mean asks for
         return True
+    if op.op == "flip":  # rows in reverse are taken from memory
+        return op.attr("axis") != 0
     return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
 
 

@@ -134,7 +134,7 @@ class FoldLoops(PartLoops):
             self._some(line, before)
         folds = [s for line, inside in self.folded for s in self._fold(line, inside)]
         rest = [op for op in ops if not any(op in inside for _, inside in self.folded)]
-        return (*before.block, *folds, *(s for op in rest for s in self._smaller(op)))
+        return (*before.block, *folds, *(s for op in rest for s in self.smaller(op)))
 
     def _some(self, line: DividedLine, scalars: Scalars) -> None:
         """How many lines are in a part."""
@@ -151,7 +151,7 @@ class FoldLoops(PartLoops):
         heads: list[Stmt] = []
         tails: list[Stmt] = []
         for op in inside:
-            smaller = self._smaller(op)
+            smaller = self.smaller(op)
             if not _over(op, self.lines):
                 body += smaller
                 continue

@@ -10,14 +10,14 @@ from itertools import pairwise
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, statements, use_counts
+from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, rename, statements, use_counts
 from pto_jit.lower.groups.axes import is_reduction
-from pto_jit.lower.names import BOOL, I64, Names, Scalars, index
-from pto_jit.lower.wholes.lines import Axis, Lines, root_of
+from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+from pto_jit.lower.wholes.lines import STORES, Axis, Lines, root_of
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 
-_SIZED = {"load": 1, "full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
-"""Operations that say extents, with the place of the first one; of `load` behind the offsets."""
+_SIZED = {"full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
+"""Operations that say extents, besides loads, with the place of the first one."""
 
 
 class Known:
@@ -38,12 +38,20 @@ class Known:
         self.makers |= makers
         self.views |= {name: op.args[0] for name, op in makers.items() if op.op in TENSOR_VIEWS}
 
+    def again(self, ops: list[Op]) -> list[Op]:
+        """The same operations, with results of other names."""
+        names = {r.name: self.names.fresh(source_name(r.name), r.type).name for op in ops for r in op.results}
+        out = [op for op in rename(tuple(ops), names) if isinstance(op, Op)]
+        self.add({r.name: op for op in out for r in op.results})
+        self.assigned.update(names.values())
+        return out
+
     def reads_elsewhere(self, ops: list[Op], store: Op) -> bool:
         """Whether the tensor of a store is read by another view, of what may be the same rows."""
         written = store.args[1]
         root = root_of(written, self.views)
         return any(
-            op.op == "load" and op.args[0] != written and root_of(op.args[0], self.views) == root
+            op.op in ("load", "take") and op.args[0] != written and root_of(op.args[0], self.views) == root
             and not self._are_other_rows(op.args[0], written)
             for op in ops
         )  # fmt: skip
@@ -70,7 +78,7 @@ class Known:
             return None
         if any(list(lines.axes(v).values()).count(axis) > 1 for op in ops for v in (*op.args, *op.results)):
             return None
-        stores = [op for op in ops if op.op == "store"]
+        stores = [op for op in ops if op.op in STORES]
         if not anywhere and (
             any(lines.place(op.args[0], axis) is None for op in stores)
             or not self._apart(ops, lines, axis)
@@ -80,7 +88,7 @@ class Known:
         declared: dict[Operand, Loc] = {}
         valid: dict[Operand, Loc] = {}
         mine = Scalars(self.names, scalars.loc)
-        said: dict[Operand, Loc] = {}
+        said: list[Operand] = []
         for op in ops:
             k = lines.place(op.results[0], axis) if op.results else None
             if k is None:
@@ -92,17 +100,20 @@ class Known:
                 rank = op.args[0].type.rank  # type: ignore[union-attr]
                 offset, extent = op.args[1 + k], op.args[1 + rank + k]
                 declared.setdefault(extent, op.loc)
-                valid.setdefault(self._valid(op.args[0], k, offset, extent, mine), op.loc)
+                valid.setdefault(self.valid(op.args[0], k, offset, extent, mine), op.loc)
             elif op.op in _SIZED:
-                said.setdefault(op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k], op.loc)
-        if not valid and len(said) == 1:
-            declared |= said
-            valid = said
-        if not valid or any(extent not in declared for extent in said):
+                extent = op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k]
+                if op.op == "reshape":  # it has that of its operand, or is an error of another kind
+                    said.append(extent)
+                else:
+                    declared.setdefault(extent, op.loc)
+        if not declared or any(extent not in declared for extent in said):
             return None
+        if not valid:  # all of it is generated
+            valid = dict([next(iter(declared.items()))])
         made: list[Stmt] = []
         for extent, loc in declared.items():
-            if isinstance(extent, Var) and not self._is_natural(extent, set()):
+            if isinstance(extent, Var) and not self.is_natural(extent):
                 self.check(made, "ge", extent, index(0), EXTENT, loc, axis=axis[1])
         compared: set[tuple[Operand, Operand]] = set()
         for numbers, failure in ((declared, DECLARED), (valid, VALID)):
@@ -126,21 +137,35 @@ class Known:
         out.append(Op(op, (ok,), (a, b), (), (), loc))
         out.append(Op("assert", (), (ok, *numbers), attrs, (), loc))
 
-    def _valid(self, tensor: Operand, axis: int, offset: Operand, extent: Operand, scalars: Scalars) -> Operand:
+    def size(self, tensor: Operand, axis: int, scalars: Scalars) -> Operand:
+        """How many elements a tensor has along an axis."""
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        extent = tensor.type.shape[axis]
+        if extent is not None:
+            return index(extent)
+        key = "dim", tensor, index(axis)
+        if key not in scalars.known:
+            scalars.known[key] = self.names.fresh("size")
+            scalars.block.append(Op("dim", (scalars.known[key],), (tensor,), (("axis", axis),), (), scalars.loc))
+        return scalars.known[key]
+
+    def valid(self, tensor: Operand, axis: int, offset: Operand, extent: Operand, scalars: Scalars) -> Operand:
         """max(0, min(extent, size of the tensor - offset))."""
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         maker = self.makers.get(extent.name) if isinstance(extent, Var) else None
         whole = maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
         made = self.makers.get(tensor.name)
-        whole |= made is not None and made.op == "alloc" and made.args[axis] == extent
-        size: Operand | None = None if tensor.type.shape[axis] is None else index(tensor.type.shape[axis])  # type: ignore
-        if offset == index(0) and (whole or size == extent):
+        whole |= made is not None and made.op in ("alloc", "tensor_reshape") and (
+            made.args[axis + (made.op == "tensor_reshape")] == extent)  # fmt: skip
+        known = tensor.type.shape[axis]
+        if offset == index(0) and (whole or (known is not None and index(known) == extent)):
             return extent
-        if size is None:
-            size = self.names.fresh("size")
-            scalars.block.append(Op("dim", (size,), (tensor,), (("axis", axis),), (), scalars.loc))  # type: ignore
-        left = scalars.op("sub", size, offset, "left")
+        left = scalars.op("sub", self.size(tensor, axis, scalars), offset, "left")
         return scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
+
+    def is_natural(self, operand: Operand) -> bool:
+        """Whether a number is known to be at least 0."""
+        return self._is_natural(operand, set())
 
     def _is_natural(self, operand: Operand, seen: set[str]) -> bool:
         if isinstance(operand, Const):
@@ -156,15 +181,17 @@ class Known:
     def _apart(self, ops: list[Op], lines: Lines, axis: Axis) -> bool:
         """Whether parts read and write other elements: what is written lies in one tensor where it is read, if it is,
         or written again."""
-        accesses = [op for op in ops if op.op in ("load", "store")]
-        for store in (op for op in accesses if op.op == "store"):
+        accesses = [op for op in ops if op.op in ("load", "take", *STORES)]
+        for store in (op for op in accesses if op.op in STORES):
             tensor, rank = store.args[1], store.args[1].type.rank  # type: ignore[union-attr]
             root = root_of(tensor, self.views)
             for other in accesses:
-                at = 1 if other.op == "store" else 0
+                at = 1 if other.op in STORES else 0
                 if other is store or root_of(other.args[at], self.views) != root:
                     continue
-                tile = other.args[0] if other.op == "store" else other.results[0]
+                if other.op == "take":
+                    return False
+                tile = other.args[0] if other.op in STORES else other.results[0]
                 if other.args[at] != tensor or other.args[at + 1 : at + 1 + rank] != store.args[2 : 2 + rank]:
                     return False
                 if lines.place(tile, axis) != lines.place(store.args[0], axis):

@@ -7,6 +7,7 @@ other can be computed apart, by other blocks of a grid.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 from pto_jit.ir.nodes import Block, Op, Operand, Var
@@ -17,6 +18,9 @@ from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 Axis = tuple[str, int]
 """The name of a tile, and which of its axes."""
 
+STORES = ("store", "atomic_add", "atomic_max", "atomic_min")
+"""Operations that write a tile to a part of a tensor."""
+Kept = tuple[int | None, ...]
 _ORDER = frozenset("sort argsort topk histogram".split())
 _SCANS = frozenset("cumsum cumprod assoc_scan".split())
 
@@ -31,10 +35,12 @@ def axis_along(op: Op) -> int | None:
 
 
 class Lines:
-    """Which axes of tiles are one: classes by representative; `bound`: those whose lines depend on each other."""
+    """Which axes of tiles are one: classes by representative; `bound`: those whose lines depend on each other; kept:
+    tells of a reshape which axes it keeps, as `unit_reshape`."""
 
-    def __init__(self, body: Block) -> None:
+    def __init__(self, body: Block, kept: Callable[[Op], Kept | None] = unit_reshape) -> None:
         self.body = body
+        self.kept = kept
         self.parents: dict[Axis, Axis] = {}
         self.known: dict[str, dict[int, Axis]] = {}  # what was asked of tiles, when all are joined
         self.fixed: list[Axis] = []
@@ -47,7 +53,7 @@ class Lines:
                  if isinstance(s, Op) and s.op in TENSOR_VIEWS}  # fmt: skip
         read = {root_of(s.args[0], views) for s in statements(body)
                 if isinstance(s, Op) and s.op in ("load", "getelem", "take")}  # fmt: skip
-        self.alone = not read & {root_of(s.args[1], views) for s in self.writes if s.op in ("store", "setelem")}
+        self.alone = not read & {root_of(s.args[1], views) for s in self.writes if s.op in (*STORES, "setelem")}
 
     def find(self, axis: Axis) -> Axis:
         while axis in self.parents:
@@ -80,16 +86,16 @@ class Lines:
         """
         return self.alone and all(
             s.op == "setelem" or (
-                s.op == "store" and any(self.find((s.args[0].name, k)) == line for k in range(s.args[0].type.rank)))  # type: ignore[union-attr]
+                s.op in STORES and any(self.find((s.args[0].name, k)) == line for k in range(s.args[0].type.rank)))  # type: ignore[union-attr]
             for s in self.writes
         )  # fmt: skip
 
     def _note(self, op: Op) -> None:
-        if op.op in ("store", "setelem"):
+        if op.op in (*STORES, "setelem"):
             self.writes.append(op)
             return
         if not touches_tiles(op):
-            if op.op in ("put", "atomic_add", "atomic_max", "atomic_min", "assert"):
+            if op.op in ("put", "assert"):
                 self.writes.append(op)
             return
         tiles = [(a.name, a.type) for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
@@ -113,8 +119,8 @@ class Lines:
                 for at, k in enumerate(kept):
                     if k not in over:
                         self.join((name, k), (result.name, at))
-        elif op.op == "reshape" and unit_reshape(op) is not None and result is not None:
-            for at, k in enumerate(unit_reshape(op) or ()):
+        elif op.op == "reshape" and result is not None and (kept := self.kept(op)) is not None:
+            for at, k in enumerate(kept):
                 if k is not None:
                     self.join((tiles[0][0], k), (result.name, at))
         elif op.op == "transpose" and result is not None:
@@ -138,6 +144,13 @@ class Lines:
                     if k == at:
                         self.fixed.append((name, k))
             self.fixed.append((result.name, at))
+        elif op.op == "take" and result is not None and shape is not None:
+            at, (name, typ) = int(op.attr("axis")), tiles[0]  # type: ignore[call-overload]
+            for k in range(len(shape)):
+                if at <= k < at + typ.rank:
+                    self.join((name, k - at), (result.name, k))
+                else:  # of which there is no other tile, and no number
+                    self.fixed.append((result.name, k))
         elif op.op not in ("load", "full", "arange", "valid") or op.attr("pad"):  # what is not looked at more closely
             everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])
             self.fixed += [(n, k) for n, t in everything for k in range(t.rank)]  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.lower.names import I64, Names, Scalars, index, source_name
-from pto_jit.lower.wholes.lines import Axis, Lines
+from pto_jit.lower.wholes.lines import STORES, Axis, Lines
 from pto_jit.slotted import field, frozen, mutable, replace
 
 PROOF = "lines of tiles that do not depend on each other"
@@ -57,10 +57,9 @@ class PartLoops:
         return [*self.scalars.block, *block]
 
     def first(self, ops: list[Op]) -> Var:
-        """A name for where parts of what is loaded begin, or of what is stored, where nothing is."""
-        tensors = (op.args[op.op == "store"] for name in ("load", "store") for op in ops if op.op == name)
-        tensor = next(tensors, None)
-        return self.names.fresh("at" if tensor is None else f"{source_name(tensor.name)}_at")  # type: ignore[union-attr]
+        """A name for where parts of what is loaded, or else stored, begin."""
+        tensors = [op.args[0] for op in ops if op.op == "load"] or [op.args[1] for op in ops if op.op in STORES]
+        return self.names.fresh(f"{source_name(tensors[0].name)}_at")  # type: ignore[union-attr]
 
     def on_a_part(self, ops: list[Op]) -> Block:
         """Operations on the part that begins `at` these lines."""
@@ -74,9 +73,9 @@ class PartLoops:
                 left = inner.op("sub", line.extent, self.at[line.axis], "left")
                 self.extents[line.axis] = inner.op("min", left, most, "some")
         inside = [op for op in ops if not any(op is one for one in self.told)]
-        return (*inner.block, *(s for op in inside for s in self._smaller(op)))
+        return (*inner.block, *(s for op in inside for s in self.smaller(op)))
 
-    def _smaller(self, op: Op) -> list[Stmt]:
+    def smaller(self, op: Op) -> list[Stmt]:
         """An operation on a part; what asks for an extent is told that of the whole."""
         if op.op == "valid":
             line = next((n for n in self.chosen if self.lines.place(op.args[0], n.axis) == op.attr("axis")), None)
@@ -84,7 +83,7 @@ class PartLoops:
                 return [Op("copy", op.results, (line.extent,), (), (), op.loc)]
         before: list[Stmt] = []
         args, results = [self.tile(a) for a in op.args], tuple(self.tile(r) for r in op.results)
-        tile = op.args[0] if op.op == "store" else op.results[0]
+        tile = op.args[0] if op.op in STORES else op.results[0]
         for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
             line = next((n for n in self.chosen if self.lines.place(tile, n.axis) == k), None)
             if line is None:
@@ -95,7 +94,7 @@ class PartLoops:
                 case "load":
                     args[1 + k] = moved(op.args[1 + k], at, self.names.fresh, before, op.loc)
                     args[1 + rank + k] = extent
-                case "store":
+                case "store" | "atomic_add" | "atomic_max" | "atomic_min":
                     args[2 + k] = moved(op.args[2 + k], at, self.names.fresh, before, op.loc)
                 case "full" | "broadcast_to" | "reshape":
                     args[1 + k] = extent

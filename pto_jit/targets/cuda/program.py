@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from pto_jit.targets.cuda.launcher import Version
 
 
+_LARGE = 1024
+"""Elements of a tile of known extents that may be divided where some do not fit a block."""
+
+
 @mutable(eq=False)
 class CudaProgram:
     """Kernels as sources, and the host code that launches them.
@@ -68,18 +72,18 @@ class CudaProgram:
         return {**files, **host, "README.md": readme}
 
 
-def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = None) -> Func:
+def _in_parts(module: Module, debug: bool, decisions: list[Decision], *, constant: bool = False) -> Func:
     """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
-    are; each that is goes to `decisions`.
+    are; each that is goes to `decisions`; constant: so are tiles of known extents.
 
     Raises TargetError for what this target does not do.
     """
-    return divided(_with_tiled_products(module, debug), PARTS["cuda"], decisions)
-
-
-def _with_tiled_products(module: Module, debug: bool) -> Func:
+    parts = PARTS["cuda"]
     whole = with_fewer_loads(flatten(module) if debug else without_assertions(flatten(module)))
-    return tile_products(merge_leading_axes(with_extents(whole)))
+    if constant:
+        parts = replace(parts, constant=True, large=_LARGE)
+        whole = divided(whole, parts, decisions)  # the operands of products may be computed
+    return divided(tile_products(merge_leading_axes(with_extents(whole))), parts, decisions)
 
 
 def compile_module(
@@ -92,7 +96,6 @@ def compile_module(
 
     Raises TargetError for what this target does not do.
     """
-    tiled = _with_tiled_products(module, debug)
 
     def written(parts: Func, told: list[Decision]) -> CudaProgram:
         program = _written(module, parts, fastmath=fastmath, debug=debug, store=store, shared_limit=shared_limit)
@@ -101,13 +104,13 @@ def compile_module(
         return program
 
     told: list[Decision] = []
-    parts = divided(tiled, PARTS["cuda"], told)  # what follows products
+    parts = _in_parts(module, debug, told)
     try:
         return written(parts, told)
     except TargetError:
         told = []
-        smaller = divided(tiled, replace(PARTS["cuda"], constant=True), told)  # what does not fit a block, too
-        if smaller is tiled or smaller == parts:
+        smaller = _in_parts(module, debug, told, constant=True)  # what does not fit a block
+        if smaller == parts:
             raise
         with suppress(TargetError):
             return written(smaller, told)
