@@ -72,7 +72,7 @@ from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import room
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
-from pto_jit.lower.wholes.sizes import Sizes
+from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
@@ -198,10 +198,21 @@ class Divider:
     def handed(self, scope: Scope) -> tuple[list[Stmt], Scope] | None:
         """What stands before a scope whose tiles that loops and branches hand on are in memory, and the scope; None
         where it hands none on, or too little is known of them."""
-        handing = Handing(self.known.names, self.known.assigned, partial(self.known.extent, anywhere=True))
+        handing = Handing(self.known.names, self.known.assigned, partial(self.known.extent, anywhere=True),
+                          self.measured)
         out = handing.scope(scope)
         self.known.add(handing.makers)
         return out
+
+    def measured(self, tile: Var, ops: list[Op], scalars: Scalars) -> tuple[Operand, ...] | None:
+        """How much of a tile is valid along its axes, where all of it is; None where that is not known."""
+        sizes = Sizes(self.known, scalars)
+        sizes.made.update({r.name: op for op in ops for r in op.results})
+        try:
+            own = sizes.of(tile)
+        except UnknownSizeError:
+            return None
+        return tuple(size.valid for size in own) if self.parts.cut and all(size.whole for size in own) else None
 
     def _left(self, stmts: Sequence[Stmt]) -> int:
         """How many operations on large tiles are in no loop over parts."""
@@ -331,7 +342,7 @@ class Divider:
             return whole
         told = len(self.decisions)
         mine = self.known.again(ops)
-        other = Cutter(self, scope, mine, scalars, Sizes(self.known, scalars), long=True, branch=1).stmts()
+        other = Cutter(self, scope, mine, scalars, long=True, branch=1).stmts()
         if other is None:
             del self.decisions[told:]
             return whole
@@ -348,7 +359,7 @@ class Divider:
             return None
         told = len(self.decisions)
         scalars = Scalars(self.known.names, scope.loc)
-        out = Cutter(self, scope, ops, scalars, Sizes(self.known, scalars)).stmts()
+        out = Cutter(self, scope, ops, scalars).stmts()
         if out is None:
             del self.decisions[told:]
         return out

@@ -52,6 +52,8 @@ from pto_jit.slotted import field, mutable, replace
 
 Extent = Callable[[Lines, "Axis | None", list[Op], Scalars], "Operand | None"]
 """How many lines an axis has, if that is known; what has to be computed goes to the scalars."""
+Measure = Callable[[Var, list[Op], Scalars], "tuple[Operand, ...] | None"]
+"""The same of all axes of a tile that operations make."""
 
 
 class _UnknownError(Exception):
@@ -62,12 +64,13 @@ class _UnknownError(Exception):
 class Handing:
     """Puts tiles that several runs of operations read or make into memory.
 
-    assigned: how often variables are; extent: as above; memory: what was made for a tile, with its extents.
+    assigned: how often variables are; extent, measure: as above; memory: what was made for a tile, with its extents.
     """
 
     names: Names
     assigned: Mapping[str, int]
     extent: Extent
+    measure: Measure
     memory: dict[str, tuple[Var, tuple[Operand, ...]]] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     before: list[Stmt] = field(default_factory=list)
@@ -165,6 +168,10 @@ class Handing:
                 found = self.extent(lines, axis, ops, scalars)
                 if inside and any(isinstance(s, Op) and s.op == "assert" for s in scalars.block):
                     raise _UnknownError
+                if found is None:
+                    scalars.block.clear()
+                    whole = self.measure(tile, ops, scalars)
+                    found = None if whole is None else whole[k]
                 self.before += scalars.block
             if found is None or (constant is not None and found != index(constant)):
                 raise _UnknownError  # or less is valid than the tile has, which memory of its extents does not tell

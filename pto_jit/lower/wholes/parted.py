@@ -59,7 +59,8 @@ class PartLoops:
     def first(self, ops: list[Op]) -> Var:
         """A name for where parts of what is loaded, or else stored, begin."""
         tensors = [op.args[0] for op in ops if op.op == "load"] or [op.args[1] for op in ops if op.op in STORES]
-        return self.names.fresh(f"{source_name(tensors[0].name)}_at")  # type: ignore[union-attr]
+        name = tensors[0].name if tensors else "part"  # type: ignore[union-attr]
+        return self.names.fresh(f"{source_name(name)}_at")
 
     def on_a_part(self, ops: list[Op]) -> Block:
         """Operations on the part that begins `at` these lines."""

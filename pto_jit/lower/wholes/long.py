@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""Tiles whose parts may be longer than a block has room for, because lines that are reduced stay whole.
+
+Where the host finds that they are, what is reduced has partial results (`partials`)::
+
+    %fits = sle %elements, 32768 : bool_
+    IF %fits
+      FOR %x_at:idx, 0:idx, %m:idx, 32:idx {kind=parallel}  // all rows of 32 columns
+        ...
+    ELSE
+      ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from pto_jit.ir.nodes import Const, If, Op, Operand, Stmt, Var
+from pto_jit.ir.types import TensorType, TileType, Type
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.groups.axes import reduced_axes
+from pto_jit.lower.names import BOOL, index, source_name
+from pto_jit.lower.wholes.memory import CutError, Store, TilesInMemory, stored
+from pto_jit.lower.wholes.partials import MOST, ROW, ROWS, chunks_of, divides, reduced_along, room, working
+from pto_jit.lower.wholes.sizes import Size
+from pto_jit.semantic.rules import infer
+from pto_jit.slotted import replace
+
+
+class LongLines(TilesInMemory):
+    """long: tiles that may be too long for a block are taken to be; parts: how many partial results there are, which
+    are few."""
+
+    def __init__(self, *args: Any, long: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.long = long
+        self.parts: set[Operand] = set()
+
+    def _or_pieces(self, tile: Var, store: Store, ops: list[Op], loops: list[Stmt]) -> list[Stmt]:
+        """Loops that compute a tile, or others where the tiles of a part may be larger than a block has room for."""
+        limit = self._limit(ops)
+        if limit is None:
+            return loops
+        old = self.memory, self.views, self.maker, self.out, self.place
+        self.memory, self.views, self.maker, self.out, self.place = (
+            dict(old[0]), dict(old[1]), dict(old[2]), [], dict(old[4]))  # fmt: skip
+        self.branch += 1
+        told = len(self.divider.decisions)
+        try:
+            self._emit_pieces(tile, store)
+            other: list[Stmt] | None = self.out
+        except CutError:
+            del self.divider.decisions[told:]
+            other = None
+        self.branch -= 1
+        self.memory, self.views, self.maker, self.out, self.place = old
+        if other is None:
+            if self.long:
+                raise CutError
+            return loops
+        if self.long or isinstance(limit[0], Const):
+            return other
+        fits = self.divider.known.names.fresh("fits", BOOL)
+        self.scalars.block.append(Op("le", (fits,), (limit[0], index(limit[1])), (), (), self.scope.loc))
+        return [If(fits, tuple(loops), tuple(other), loc=self.scope.loc)]
+
+    def _emit_pieces(self, tile: Var, store: Store) -> None:
+        """Compute a tile, with memory for what is reduced to make it, of which there are partial results."""
+        reductions = [op for op in self._needed(tile) if divides(op) and op.results[0].name not in self.memory]
+        if not reductions:
+            raise CutError
+        for op in reductions:
+            self._reduce(op, tile)
+        ops = self._group(tile, store)
+        loops: Sequence[Stmt] | None = self.divider.in_parts(ops, self.scope)
+        if loops is None and not any(map(self.divider.may_be_large, ops)):
+            loops = self._alone(ops)
+        elif loops is None or self._limit(ops) is not None:
+            raise CutError
+        self._write(loops)
+
+    def _limit(self, ops: list[Op]) -> tuple[Operand, int] | None:
+        assert self.divider.latest is not None
+        return room(self.divider.latest, ops, self.divider.known, self.scalars, self.parts)
+
+    def _reduce(self, op: Op, tile: Var) -> None:
+        """Make a reduction one of partial results; it has memory where it is read for every line of a tile."""
+        operand, result = op.args[0], op.results[0]
+        over = reduced_axes(op)
+        assert isinstance(operand, Var) and isinstance(result.type, TileType) and isinstance(tile.type, TileType)
+        kind, work = working(op)
+        for axis in reversed(over):
+            operand = self._partials(op, operand, axis)
+            if axis != over[0]:
+                one = Op(kind, (), (operand,), (("axes", (axis,)), ("keepdims", False)), (), op.loc)
+                (less,) = infer(one.op, one.args, dict(one.attrs))
+                operand = self._made(less, one, result)
+                self._remember(operand)
+        once = len(over) == 1 or not op.attr("keepdims")
+        keeps = once and bool(op.attr("keepdims"))
+        last = Op(kind, (), (operand,), (("axes", over[:1]), ("keepdims", keeps)), (), op.loc)
+        if not once:  # the axes of extent 1 come back
+            (less,) = infer(last.op, last.args, dict(last.attrs))
+            extents = [size.declared for size in self.sizes.of(result)]
+            last = Op("reshape", (), (self._made(less, last, result), *extents), (), (), op.loc)
+        if result.type.dtype == work:
+            self.maker[result.name] = replace(last, results=(result,))
+        else:
+            wide = self._made(TileType(work, result.type.shape), last, result)
+            self.maker[result.name] = Op("cast", (result,), (wide,), (("dtype", result.type.dtype),), (), op.loc)
+        if _long_axes(tile.type) > _long_axes(result.type):
+            self._remember(result)
+
+    def _partials(self, op: Op, tile: Var, axis: int) -> Var:
+        """A tile of partial results of a tile along an axis, in memory."""
+        assert isinstance(tile.type, TileType)
+        few = (tile.type.shape[axis] or MOST + 1) <= MOST
+        if few or (None not in tile.type.shape and prod(tile.type.shape) <= self.divider.parts.large):  # type: ignore
+            if not self._is_loaded(tile):
+                self._remember(tile)
+            return tile
+        _, work = working(op)
+        sizes = self.sizes.of(tile)
+        step = ROW if axis == max(k for k, n in enumerate(tile.type.shape) if n != 1) else ROWS
+        extent = sizes[axis].valid
+        chunk, parts = chunks_of(extent, step, self.scalars)
+        self.parts.add(parts)
+        extents = [parts if k == axis else size.valid for k, size in enumerate(sizes)]
+        partials = self._host("alloc", extents, f"{source_name(op.results[0].name)}.partials", dtype=work)
+        pseudo = self.divider.known.names.fresh("memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
+        ops = self._group(tile, lambda mine: stored(mine, pseudo, op.loc))
+        loops = self.divider.loops(ops, self.scope)
+        mine = ops[-1].args[0]
+        assert isinstance(mine, Var)
+        own = loops.lines.axes(mine) if loops is not None else {}
+        if loops is None or any(line not in loops.found for line in own.values()) or loops.told:
+            raise CutError
+        self._write(reduced_along(op, mine, axis, ops[:-1], loops, (extent, chunk, parts), partials))
+        reason = f"what is reduced along axis {axis} is, in up to {MOST} parts, and these then"
+        self.divider.decisions.append(Decision("reduction", (), True, reason, op.loc))
+        many = int(parts.value) if isinstance(parts, Const) else None
+        shape = tuple(many if k == axis else n for k, n in enumerate(tile.type.shape))
+        whole = self._made(TileType(work, shape), None, op.results[0])
+        self.sizes.found[whole.name] = tuple(
+            Size(parts, parts) if k == axis else Size(size.valid, size.valid) for k, size in enumerate(sizes)
+        )
+        self.memory[whole.name] = partials
+        return whole
+
+    def _made(self, kind: Type, op: Op | None, near: Var) -> Var:
+        """A new tile, which an operation makes where another one is made."""
+        var = self.divider.known.names.fresh(source_name(near.name), kind)
+        self.place[var.name] = self.place[near.name] - 1 / (2 + len(self.place))
+        if op is not None:
+            self.maker[var.name] = self.sizes.made[var.name] = replace(op, results=(var,))
+        return var
+
+    def _alone(self, ops: list[Op]) -> Sequence[Stmt]:
+        """Operations for one block."""
+        return ops if self.scope.named else [replace(self.scope, body=tuple(ops))]
+
+
+def _long_axes(tile: TileType) -> int:
+    return sum(n != 1 for n in tile.shape)
