@@ -271,9 +271,11 @@ def _layout(tensor_cores: bool, warps: int, rows: int, columns: int) -> tuple[in
 
 
 def _too_large(kernel: Kernel, rows: int, columns: int) -> LaunchError:
+    known = all(isinstance(extent, Const) for shape in kernel.shapes for extent in shape)
+    other = "" if known else ", or give extents that are known when it is compiled: what is reduced is divided then"
     return LaunchError(
         f"PTO-X130: {kernel.name}: a tile of {rows} x {columns} elements does not fit the registers of a block\n"
-        "help: use smaller tiles, or loop over parts of the row"
+        f"help: use smaller tiles, or loop over parts of the row{other}"
     )
 
 

@@ -189,9 +189,16 @@ def test_tiles_are_joined_along_axes_of_run_time_extents() -> None:
     np.testing.assert_allclose(product, t @ t.T, rtol=1e-5, atol=1e-5)
 
 
+@pto.jit
+def joined_in_a_block(a: pl.Tensor, b: pl.Tensor, o: pl.Tensor):
+    for _ in pl.range(1, parallel=True):
+        t = pl.concat([pl.load(a), pl.load(b) * 2, pl.load(a) + 1], axis=0)
+        pl.store(t - pl.max(t, axis=0, keepdims=True), [0, 0], o)
+
+
 def test_joined_tiles_count_for_the_shared_memory_of_a_block() -> None:
     a, b = normal(20, 300), normal(100, 300)
-    compiled = joined_down.compile(a, b, np.zeros((140, 300), np.float32), target="cuda")
+    compiled = joined_in_a_block.compile(a, b, np.zeros((140, 300), np.float32), target="cuda")
     with pytest.raises(pto.LaunchError, match=r"PTO-X144: .* its tiles take \d+ bytes of shared memory"):
         emulate(compiled, a, b, np.zeros((140, 300), np.float32))
 

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""Whole tensors that no one loop over parts computes: several loops do, with tiles in memory between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
+from pto_jit.semantic import interpreter
+from tests.targets.cuda.harness import emulated, needs_compiler
+
+RNG = np.random.default_rng(30)
+TWO = pto.spec((None, None), pl.f32)
+
+
+def parts_of_a_tile(x, z, y):
+    t = pl.exp(x)
+    y[:, 1:] = t[:, 1:] - t[:, :-1]
+    z[1:-1] = t[2:] - t[:-2]
+
+
+def joined(x, z, y):
+    h = x.shape[1] // 2
+    r = pl.concat([-x[:, h : 2 * h], x[:, :h] * 2.0], axis=1)
+    y[:, : 2 * h] = x[:, : 2 * h] * 0.5 + r
+    z[...] = pl.concat([x[1:] + z[1:], x[:1]], axis=0)
+
+
+def stacked(x, z, y):
+    t = pl.stack([x * 2.0, z], axis=0)
+    y[...] = t[1] - t[0]
+
+
+def other_shapes(x, z, y):
+    t = pl.reshape(x * 2.0, (x.shape[0] * x.shape[1],))
+    y[...] = pl.reshape(t + 1.0, (y.shape[0], y.shape[1]))
+    z[...] = pl.flip(pl.flip(x + 1.0, axis=1), axis=0)
+
+
+def rows_and_columns(x, z, y):
+    y[...] = x - pl.mean(x, axis=0) - pl.mean(x, axis=1, keepdims=True) + pl.mean(x)
+    t = x / (pl.sum(pl.abs(x), axis=0) + 1.0)
+    z[...] = t / (pl.sum(pl.abs(t), axis=1, keepdims=True) + 1.0)
+
+
+def gradients(x, z, y):
+    """Of a norm: sums of columns and of rows that share tiles."""
+    d = x - pl.mean(x, axis=1, keepdims=True)
+    r = 1.0 / pl.sqrt(pl.mean(d * d, axis=1, keepdims=True) + 1.0)
+    z[0] = pl.sum(z * d * r, axis=0)
+    y[...] = (x - pl.mean(x * d, axis=1, keepdims=True)) * r
+
+
+def scans_both_ways(x, z, y):
+    y[...] = pl.cumsum(pl.cumsum(x, axis=0), axis=1)
+    z[...] = pl.cumsum(pl.sort(z), axis=0)
+
+
+def distances(x, z, y):
+    """A tile of three axes of which two have extents that are not known."""
+    d = x[:40, None, :] - z[None, :40, :]
+    s = pl.sum(d * d, axis=2)
+    y[:40, 0] = pl.min(s, axis=1)
+
+
+def two_halves(x, z, y):
+    """What is stored second is made of what the first store overwrites."""
+    h = x.shape[0] // 2
+    a, b = x[:h], x[h : 2 * h]
+    s, d = a + b, a - b
+    x[:h] = s
+    x[h : 2 * h] = d
+
+
+def interleaved(x, z, y):
+    a, b = x[::2][: x.shape[0] // 2], x[1::2][: x.shape[0] // 2]
+    s, d = a + b, a - b
+    x[::2][: x.shape[0] // 2] = s
+    x[1::2][: x.shape[0] // 2] = d
+
+
+def exchanged(x, z, y):
+    t = x * 1.0
+    x[...] = z
+    z[...] = t
+
+
+def atomics(x, z, y):
+    pl.atomic_add(y, [0, 0], x * 2.0)
+    pl.atomic_max(z, [0, 0], x - pl.max(x, axis=0))
+
+
+def generated(x, z, y):
+    y[...] = 3.0
+    z[...] = pl.where(pl.arange(z.shape[0])[:, None] == pl.arange(z.shape[1])[None, :], 1.0, 0.0)
+
+
+def products(x, z, y):
+    """Of computed operands, one of them transposed."""
+    p = (pl.exp(x) @ (z + 1.0).T) @ z
+    y[...] = p / (pl.sum(pl.abs(p), axis=1, keepdims=True) + 1.0)
+
+
+def long_columns(x, z, y):
+    m = pl.mean(x, axis=0)
+    d = x - m
+    y[...] = d / pl.sqrt(pl.mean(d * d, axis=0) + 1.0)
+    z[0] = pl.max(x, axis=0)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    fn.__name__: fn
+    for fn in (
+        parts_of_a_tile, joined, stacked, other_shapes, rows_and_columns, gradients, scans_both_ways, distances,
+        two_halves, interleaved, exchanged, atomics, generated, products, long_columns,
+    )
+}  # fmt: skip
+
+
+def arguments(shape: tuple[int, int]) -> tuple[np.ndarray, ...]:
+    return tuple(RNG.standard_normal(shape).astype(np.float32) for _ in range(3))
+
+
+def wanted(name: str, given: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    out = tuple(a.copy() for a in given)
+    pto.jit(KERNELS[name]).interpret(*out)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(45, 50), (1100, 40)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_of_it_is_in_loops_that_compute_the_same(name: str, shape: tuple[int, int]) -> None:
+    """The longer columns are reduced in parts."""
+    given = arguments(shape)
+    compiled = pto.jit(KERNELS[name]).compile(TWO, TWO, TWO, target="cuda")
+    text = compiled.ir("divided")
+    if "tdot" not in text:
+        assert all(line.startswith("      ") for line in text.splitlines() if "tstore" in line or "tatomic" in line)
+    got = tuple(a.copy() for a in given)
+    interpreter.run(compiled._lowered().modules["divided"], list(got))
+    for one, other in zip(wanted(name, given), got, strict=True):
+        np.testing.assert_allclose(other, one, rtol=2e-4, atol=2e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "shape"), [("joined", (45, 50)), ("two_halves", (45, 50)), ("long_columns", (1100, 5))])
+def test_kernels_of_what_is_cut(name: str, shape: tuple[int, int]) -> None:
+    given = arguments(shape)
+    _, got = emulated(pto.jit(KERNELS[name]), *given, orders=(1,))
+    for one, other in zip(wanted(name, given), got, strict=True):
+        np.testing.assert_allclose(other, one, rtol=2e-4, atol=2e-4)
+
+
+@needs_compiler
+def test_arguments_that_are_one_tensor_are_read_before_they_are_written() -> None:
+    @pto.jit
+    def both(x, z, y):
+        t = x - pl.max(x, axis=0)
+        z[...] = pl.cumsum(t, axis=1)
+        y[...] = pl.cumsum(t, axis=0)
+
+    x, _, y = arguments((20, 30))
+    z = x.copy()
+    t = x - x.max(axis=0)
+    emulate(both.compile(TWO, TWO, TWO, target="cuda"), z, z, y)
+    np.testing.assert_allclose(y, t.cumsum(axis=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(z, t.cumsum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+def test_extents_that_differ_are_still_errors() -> None:
+    @pto.jit
+    def beside(x, z, y):
+        y[...] = pl.concat([x * 2.0, z + 1.0], axis=1)
+
+    module = beside.compile(TWO, TWO, TWO, target="cuda")._lowered().modules["divided"]
+    x, z = arguments((4, 5))[:2]
+    with pytest.raises(pto.LaunchError, match="PTO-H202: .* axis 0: 4 and 3"):
+        interpreter.run(module, [x, z[:3].copy(), np.zeros((4, 10), np.float32)])
+
+
+def test_a_long_column_takes_other_loops_than_a_short_one() -> None:
+    @pto.jit
+    def summed(x, y):
+        y[...] = pl.sum(x, axis=0)
+
+    compiled = summed.compile(TWO, pto.spec((None,), pl.f32), target="cuda")
+    text = compiled.ir("divided")
+    assert text.count("IF %fits") == 1 and text.count("kind=parallel") == 4
+    assert any("what is reduced along axis 0 is, in up to 64 parts" in str(d) for d in compiled.decisions)
+    known = summed.compile(pto.spec((100000, 64), pl.f32), pto.spec((64,), pl.f32), target="cuda")
+    assert [k.kind for k in known._kernel.built.program.host.kernels.values()] == ["rows", "rows"]
+
+
+def test_known_extents_that_fit_no_block_are_cut_in_named_functions_too() -> None:
+    @pto.incore
+    def centred(x, y):
+        t = pl.load(x)
+        pl.store(t - pl.mean(t, axis=0) - pl.mean(t, axis=1, keepdims=True), y)
+
+    @pto.jit(target="cuda")
+    def called(x, y):
+        centred(x, y)
+
+    spec = pto.spec((3000, 2000), pl.f32)
+    assert len(called.compile(spec, spec)._kernel.built.program.host.kernels) > 2
+    assert "divided" in str(called.explain(spec, spec))
+
+
+def test_what_is_explained_is_what_is_written() -> None:
+    """Where a first way to write a program does not fit a block."""
+
+    @pto.jit(target="cuda")
+    def product(x, z, y):
+        y[...] = pl.exp(x) @ (z * 2.0)
+
+    specs = [pto.spec(shape, pl.f32) for shape in ((3000, 64), (64, 2000), (3000, 2000))]
+    compiled = product.compile(*specs)
+    told = [str(d) for d in compiled.decisions]
+    assert sum("what is computed of whole tensors is divided" in d for d in told) >= 2
+    assert [str(d) for d in product.explain(*specs).decisions] == told
