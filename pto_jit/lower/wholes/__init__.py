@@ -2,9 +2,12 @@
 """What is computed of whole tensors, divided into parts for the blocks and cores of a device.
 
 * `divide`, `totals`: loops over parts of what is stored, and of what is reduced to one value
-* `known`, `lines`, `pieces`: what the parts are chosen by: extents and makers of variables, lines that are independent,
-  the pieces of a scope that are divided
-* `cuts`: groups of operations, by way of memory, where no loop can do them together
+* `choose`: which axes are divided, and into which parts
+* `cut`, `memory`, `long`, `partials`: several loops where no one does it: what stands between them, tiles in memory,
+  lines that are longer than a block has room for, their partial results
+* `known`, `sizes`, `lines`, `pieces`: what the parts are chosen by: extents and makers of variables, lines that are
+  independent, the pieces of a scope that are divided
+* `cuts`: the same as `cut` for cores that have no way to change the places of elements
 * `folded`: columns that are reduced a part at a time
 * `parted`: the loops, and the operations on a part
 * `handed_on`: tiles that loops and branches hand on, in memory

@@ -43,8 +43,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
-from math import prod
-from typing import Any
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
@@ -60,65 +58,19 @@ from pto_jit.ir.walk import (
     with_blocks,
 )
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
+from pto_jit.lower.wholes.choose import PARTS as PARTS
+from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.cuts import Cuts, is_along, one_axis_each
-from pto_jit.lower.wholes.folded import FoldLoops, folded_axes
 from pto_jit.lower.wholes.handed_on import Handing
-from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines
-from pto_jit.lower.wholes.parted import DividedLine, PartLoops
+from pto_jit.lower.wholes.lines import Lines
 from pto_jit.lower.wholes.partials import room
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
 from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
 from pto_jit.semantic.table import effects
-from pto_jit.slotted import field, frozen, mutable, replace
-
-_MOVABLE = frozenset(
-    """load store full arange copy broadcast_to transpose cumsum cumprod sort argsort topk flip gather take atomic_add
-    atomic_max atomic_min""".split()
-)
-_SHORT = 256  # columns that stay whole where it is known that they are not longer
-_LAYERS = 32  # of a tile of three axes, each of which is a tile of two
-
-
-@frozen
-class Parts:
-    """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
-    whole, columns of those of which columns remain whole, both of those that are transposed (0: tensors are loaded
-    transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
-    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; cut:
-    what cannot be divided at once is divided in several loops, with tiles in memory between them (`cut`); grouped: the
-    same for kernels of which columns are folded (`cuts`); large: elements of a tile that one core should not have
-    alone."""
-
-    columns: int
-    rows: int
-    lines: int
-    narrow: int
-    square: int
-    elements: int
-    constant: bool
-    bounded: bool
-    cut: bool
-    grouped: bool = False
-    large: int = 8192
-
-
-PARTS = {
-    # a row has a team of threads; what is large and of known extents is divided where registers are counted
-    "cuda": Parts(
-        columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True, cut=True
-    ),
-    # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
-    # that lie apart are rows on chip, of which a transfer takes 4095
-    "ascend": Parts(
-        columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False, cut=False,
-        grouped=True,
-    ),
-}
+from pto_jit.slotted import mutable, replace
 
 
 def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
@@ -135,34 +87,8 @@ def divided(func: Func, parts: Parts, decisions: list[Decision] | None = None) -
 
 
 @mutable
-class Divider:
+class Divider(LoopsOverParts):
     """Divides the scopes of one function."""
-
-    func: Func
-    parts: Parts
-    decisions: list[Decision]
-    asked: set[str] = field(default_factory=set)
-    """Extents of tiles that are read after the operations that are looked at."""
-    latest: PartLoops | None = None
-    """The loops that were found last."""
-    _known: Known | None = None
-    _shapes: Sizes | None = None
-
-    @property
-    def known(self) -> Known:
-        """What is known of the function, where it has something to divide."""
-        if self._known is None:
-            self._known = Known(self.func)
-        return self._known
-
-    def is_movable(self, op: Op) -> bool:
-        return is_movable(op) or (op.op == "reshape" and self.kept(op) is not None)
-
-    def kept(self, op: Op) -> Kept | None:
-        """Which axes a reshape keeps, as `unit_reshape`, where the numbers that are extents say so, too."""
-        if self._shapes is None:
-            self._shapes = Sizes(self.known, Scalars(self.known.names, self.func.loc))
-        return self._shapes.kept(op)
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -322,10 +248,6 @@ class Divider:
                    or self._cut(s, scope) or self._grouped(s, scope)) for s in parts]  # fmt: skip
         return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
 
-    def in_parts(self, ops: list[Op], scope: Scope) -> list[Stmt] | None:
-        """Operations that end with stores as loops over their parts; None where that is not possible."""
-        return self._divided(list(ops), scope)
-
     def _at_once(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same; in pieces where the tiles of a part do not fit a block."""
         whole = self._divided(tiles, scope)
@@ -363,21 +285,6 @@ class Divider:
         if out is None:
             del self.decisions[told:]
         return out
-
-    def may_be_large(self, stmt: Stmt) -> bool:
-        """Whether a statement makes a tile that one core should not have alone."""
-        if not isinstance(stmt, Op) or not stmt.results or not isinstance(stmt.results[0].type, TileType):
-            return False
-        shape = stmt.results[0].type.shape
-        return None in shape or (self.parts.constant and prod(shape) > self.parts.large)  # type: ignore[arg-type]
-
-    def _divided(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
-        """Operations on tiles as loops over their parts; None where that is not possible, or has no use."""
-        ops = [s for s in tiles if isinstance(s, Op)]
-        turned = [part for op in ops for part in self._turned(op)]
-        if len(turned) == len(ops):
-            return self._parted(ops, scope)
-        return self._parted(turned, scope, squares=True) or self._parted(ops, scope)
 
     def _by_way_of_memory(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor.
@@ -453,168 +360,3 @@ class Divider:
         if not self.parts.bounded or scope.named:
             return False
         return any(op.op == "store" and self.known.reads_elsewhere(ops, op) for op in ops)
-
-    def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
-        """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
-        loops = self.loops(ops, scope, squares=squares)
-        if loops is None or (self.parts.grouped and any(map(partial(_is_high, loops), ops))):
-            return None
-        reason = f"what is computed of whole tensors is divided: {loops}"
-        self.latest = loops
-        self.decisions.append(Decision("grain", (), True, reason, next(op.loc for op in ops if op.op in STORES)))
-        return loops.around(ops)
-
-    def loops(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> PartLoops | None:
-        """The loops over the parts of operations that end with stores; None as above."""
-        stores = [op for op in ops if op.op in STORES]
-        made = {r.name for op in ops for r in op.results}
-        read = {v.name for op in ops for v in uses(op) if isinstance(v.type, TileType)}
-        if not stores or not made.issuperset(read) or not all(map(self.is_movable, ops)):
-            return None
-        lines = Lines(tuple(ops), self.kept)
-        scalars = Scalars(self.known.names, scope.loc)
-        told = self._told(ops, lines, scalars)
-        if told is None:
-            return None
-        ops = [op for op in ops if not any(op is one for one in told)]
-        found = {line: extent for line in lines.axes(stores[0].args[0]).values()
-                 if (extent := self.known.extent(lines, line, ops, scalars)) is not None}  # fmt: skip
-        exchanged = _exchanged(ops, lines)
-        chosen = self._parts(_widest(ops, lines, found), lines, found, exchanged) if found else []
-        turning = {line.axis for line in chosen} & exchanged
-        if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
-            return None
-        given = chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told
-        return (self._folded(ops, given) if self.parts.grouped else None) or PartLoops(*given)
-
-    def _folded(self, ops: list[Op], given: tuple[Any, ...]) -> PartLoops | None:
-        """The loops with one more inside, over parts of columns that are reduced and not read again."""
-        chosen, found, lines, scalars = given[:4]
-        divided = {line.axis for line in chosen} | set(found)
-        folded: list[tuple[DividedLine, list[Op]]] = []
-        for axis, inside in folded_axes(ops, lines).items():
-            extent = self.known.extent(lines, axis, ops, scalars, anywhere=True)
-            sides = [a for op in inside if is_reduction(op) for k, a in lines.axes(op.results[0]).items()
-                     if op.results[0].type.shape[k] is None]  # type: ignore[union-attr]  # fmt: skip
-            short = isinstance(extent, Const) and int(extent.value) <= _SHORT
-            if extent is None or short or not divided.issuperset(sides):
-                return None
-            folded.append((DividedLine(axis, extent, self.parts.narrow), inside))
-        return FoldLoops(*given, folded=folded) if folded else None
-
-    def _told(self, ops: list[Op], lines: Lines, scalars: Scalars) -> list[Op] | None:
-        """The operations whose results are read after all of them, extents and what the host computes of them; None
-        where there are others."""
-        asked = set(self.asked)
-        out: list[Op] = []
-        for op in reversed(ops):
-            if asked.isdisjoint([r.name for r in op.results]):
-                continue
-            if op.op != "valid" and not is_host(op):
-                return None
-            if op.op != "valid":
-                asked.update(a.name for a in op.args if isinstance(a, Var))
-            out.insert(0, op)
-        for op in out:
-            if op.op != "valid":
-                scalars.block.append(op)
-                continue
-            axis = lines.axes(op.args[0]).get(int(op.attr("axis")))  # type: ignore[call-overload]
-            extent = self.known.extent(lines, axis, ops, scalars, anywhere=True)
-            if extent is None:
-                return None
-            scalars.block.append(Op("copy", op.results, (extent,), (), (), op.loc))
-        return out
-
-    def _turned(self, op: Op) -> tuple[Op, ...]:
-        """An operation; of a load of a transposed tensor a load whose rows lie in a row, and a transpose."""
-        maker = self.known.makers.get(op.args[0].name) if op.op == "load" and isinstance(op.args[0], Var) else None
-        axes: Any = maker.attr("axes") if maker is not None and maker.op == "tensor_transpose" else None
-        if maker is None or axes is None or axes[-1] == len(axes) - 1 or not self.parts.square:
-            return (op,)
-        rank, result = len(axes), op.results[0]
-        of = [axes.index(k) for k in range(rank)]
-        assert isinstance(result.type, TileType)
-        typ = TileType(result.type.dtype, tuple(result.type.shape[k] for k in of))
-        loaded = self.known.names.fresh(source_name(result.name), typ)
-        places = (*(op.args[1 + k] for k in of), *(op.args[1 + rank + k] for k in of), *op.args[1 + 2 * rank :])
-        return (
-            replace(op, args=(maker.args[0], *places), results=(loaded,)),
-            Op("transpose", (result,), (loaded,), (("axes", axes),), (), op.loc),
-        )
-
-    def _parts(
-        self, tile: Var, lines: Lines, found: dict[Axis, Operand], exchanged: Collection[Axis]
-    ) -> list[DividedLine]:
-        """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others;
-        exchanged: the axes that are the last one of some tiles, and not of others.
-
-        Nothing where the tile is small, or of known extents and divided later.
-        """
-        out: list[DividedLine] = []
-        parts = self.parts
-        own = lines.axes(tile)
-        places = list(own)
-        divided = [k for k in places if own[k] in found]
-        said = [int(n) for n in tile.type.shape if n is not None]  # type: ignore[union-attr]
-        if len(said) == tile.type.rank and (prod(said) <= parts.large or not parts.constant):  # type: ignore[union-attr]
-            return []
-        for k in divided:
-            if own[k] in exchanged and parts.square:
-                part = parts.square
-            elif k == places[-1]:
-                part = parts.elements if len(places) == 1 else parts.columns if divided == places else parts.narrow
-            elif divided[-1] == places[-1]:
-                part = parts.rows if k == divided[-2] and divided == places else 1
-            else:  # rows stay whole
-                part = parts.lines if k == divided[-1] else 1
-            extent = found[own[k]]
-            if isinstance(extent, Var) or (parts.constant and int(extent.value) > part):
-                out.append(DividedLine(own[k], extent, part))
-        return out
-
-
-def is_movable(op: Op) -> bool:
-    if op.op == "reshape":
-        return unit_reshape(op) is not None
-    if op.op == "valid":  # as a mean asks for
-        return True
-    if op.op == "flip":  # rows in reverse are taken from memory
-        return op.attr("axis") != 0
-    return is_elementwise(op) or is_reduction(op) or op.op in _MOVABLE or is_host(op)
-
-
-def _is_high(loops: PartLoops, op: Op) -> bool:
-    """Whether a part of what an operation makes has more long axes than two and few layers."""
-    typ = op.results[0].type if op.results else None
-    if not isinstance(typ, TileType) or typ.rank < 3:
-        return False
-    single = {loops.lines.place(op.results[0], line.axis) for line in loops.chosen if line.part == 1}
-    shape = [1 if k in single else n for k, n in enumerate(typ.shape)]
-    few = typ.rank == 3 and shape[0] is not None and shape[0] <= _LAYERS
-    return len([n for n in shape if n != 1]) > 2 and not few
-
-
-def _exchanged(ops: list[Op], lines: Lines) -> set[Axis]:
-    """The axes that are the last one of a tile, where transposes give tiles another one."""
-    out: set[Axis] = set()
-    for op in ops:
-        if op.op == "transpose":
-            last = [list(lines.axes(tile).values())[-1:] for tile in (op.args[0], op.results[0])]
-            if last[0] != last[1]:
-                out.update(*last)
-    return out
-
-
-def _widest(ops: list[Op], lines: Lines, found: Collection[Axis]) -> Var:
-    """The tile with the most axes of those that have all lines."""
-    best: Var | None = None
-    for tile in (v for op in ops for v in (*op.args, *op.results)):
-        if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
-            continue
-        if all(lines.place(tile, line) is not None for line in found) and (
-            best is None or len(lines.axes(tile)) > len(lines.axes(best))
-        ):
-            best = tile
-    assert best is not None, "a store has all lines"
-    return best

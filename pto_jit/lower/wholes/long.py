@@ -144,7 +144,7 @@ class LongLines(TilesInMemory):
         shape = tuple(many if k == axis else n for k, n in enumerate(tile.type.shape))
         whole = self._made(TileType(work, shape), None, op.results[0])
         self.sizes.found[whole.name] = tuple(
-            Size(parts, parts) if k == axis else Size(size.valid, size.valid) for k, size in enumerate(sizes)
+            Size(parts, parts) if k == axis else replace(size, fits=False) for k, size in enumerate(sizes)
         )
         self.memory[whole.name] = partials
         return whole

@@ -56,7 +56,8 @@ from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.lower.names import Scalars, index
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.reductions.partials import Emit
-from pto_jit.lower.wholes.divide import PARTS, Divider, is_movable
+from pto_jit.lower.wholes.choose import PARTS, is_movable
+from pto_jit.lower.wholes.divide import Divider
 from pto_jit.lower.wholes.parted import PROOF, PartLoops
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.table import effects

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from math import prod
 from typing import Any
 
-from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
@@ -22,7 +20,8 @@ from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.folds import FoldWriter
 from pto_jit.targets.cuda.function import FunctionWriter
-from pto_jit.targets.cuda.loops import chain_of, read_tensor, touches_tiles, written_tensor
+from pto_jit.targets.cuda.loops import chain_of, touches_tiles
+from pto_jit.targets.cuda.overlaps import Overlap, overlaps_of, twins_of
 from pto_jit.targets.cuda.parts import in_parts
 from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.shapes import with_extents
@@ -33,6 +32,7 @@ from pto_jit.targets.cuda.thin import (
     streamed_loads,
     without_thin_products,
 )
+from pto_jit.targets.cuda.unused import without_unused
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText, words_of
@@ -43,15 +43,6 @@ SLOTS = 16
 """Elements of a tile that a thread should hold: some registers are left when the next ones are computed."""
 THREADS = 256
 """Threads of a block that runs elements; at most this many, and what a kernel of tiles starts from."""
-
-
-@frozen
-class Overlap:
-    """Two tensor parameters, one of them written, that must not overlap; `same`: unless they are one region."""
-
-    read: str
-    written: str
-    same: bool
 
 
 _UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
@@ -196,7 +187,7 @@ def write_kernel(
         writer = FoldWriter(func, facts, chain, teamed=False, elements=not folds, first_site=first_site,
                             fastmath=fastmath)  # fmt: skip
         writer.folds = folds
-        writer.twins = {} if writer.elements else _twins(func, facts, teamed=False)
+        writer.twins = {} if writer.elements else twins_of(func, facts, teamed=False)
         writer.block(func.body)
         return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
     products = any(multiplies_matrices(s) for s in statements(func.body))
@@ -209,7 +200,7 @@ def write_kernel(
     tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site,
                                 fastmath=fastmath)  # fmt: skip
     tile_writer.ahead = ahead
-    tile_writer.twins = _twins(func, facts, teamed, staged=products)
+    tile_writer.twins = twins_of(func, facts, teamed, staged=products)
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
@@ -275,7 +266,7 @@ def _kernel(
     extents = (*capacities.values(), *(e for shape in shapes for e in shape))
     covered = tuple(k for k, loop in enumerate(writer.chain) if any(s is loop for s in writer.covered))
     return Kernel(func.name, func, text.wrapped(), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes,
-                  run, tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
+                  run, tuple(writer.sites), writer.first_site, tuple(overlaps_of(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, writer.warpgroups, STAGES,
                   tuple(writer.shared), streams=streams, slots=_slots(func.body),
                   first_iteration=_first_iteration(func, writer.chain, extents), covered=covered)  # fmt: skip
@@ -377,67 +368,6 @@ def _run(body: Block) -> int:
     return max(1, min(8, 16 // min(sizes, default=4)))
 
 
-def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
-    """Which parameters must not share memory: what an iteration reads late another thread may have written."""
-    reads: dict[str, set[object]] = {}
-    streamed = streamed_loads(func)
-    written: dict[str, set[object]] = {}
-
-    def element(indices: tuple[Operand, ...]) -> object:
-        """The place of one element; indices that are assigned again do not say where it is."""
-        changing = any(isinstance(i, Var) and i.name in facts.mutable for i in indices)
-        return "elements" if changing else ("element", indices)
-
-    for s in statements(func.body):
-        if not isinstance(s, Op):
-            continue
-        place: object = "elements"
-        if (source := read_tensor(s)) is not None:
-            if s.op == "load" and s.results[0].name not in streamed:  # those are read later than they are loaded
-                place = (s.op, s.args[1 : 1 + source.type.rank], s.results[0].type)  # type: ignore[union-attr]
-            elif s.op == "getelem":
-                place = element(s.args[1:])
-            reads.setdefault(facts.roots[source.name], set()).add(place)
-        elif (target := written_tensor(s)) is not None:
-            if s.op in ("store", "setelem"):
-                place = ("load", s.args[2:], s.args[0].type) if s.op == "store" else element(s.args[2:])
-            written.setdefault(facts.roots[target.name], set()).add(place)
-    out: list[Overlap] = []
-    for root, places in written.items():
-        for other in dict.fromkeys((*reads, *written)):
-            if other == root or (other in written and other < root and other not in reads):
-                continue
-            mine = reads.get(other, set()) | written.get(other, set())
-            same = len(places) == 1 and mine == places and all(isinstance(p, tuple) for p in places)
-            out.append(Overlap(other, root, same))
-    return out
-
-
-def _twins(func: Func, facts: Facts, teamed: bool, staged: bool = False) -> dict[str, set[str]]:
-    """Tensors that may be one memory (`Overlap.same`) where several threads read what one of them writes: numbers,
-    tiles with an axis of extent 1, and all tiles where operands of products are staged; the others of each."""
-    targets = [t for s in statements(func.body)
-               if (t := written_tensor(s)) is not None and (staged or _written_by_one(s, teamed))]  # fmt: skip
-    if not targets:
-        return {}
-    roots = {facts.roots[t.name] for t in targets}
-    out: dict[str, set[str]] = {}
-    for overlap in _overlaps(func, facts):
-        if overlap.same and overlap.written in roots:
-            out.setdefault(overlap.written, set()).add(overlap.read)
-            out.setdefault(overlap.read, set()).add(overlap.written)
-    return out
-
-
-def _written_by_one(stmt: Stmt, teamed: bool) -> bool:
-    """Whether one thread writes an element that several have; a team has a row of its own."""
-    assert isinstance(stmt, Op)
-    typ = stmt.args[0].type
-    if not isinstance(typ, TileType):
-        return True
-    return typ.shape[-1] == 1 or (not teamed and prod(n or 2 for n in typ.shape[:-1]) == 1)
-
-
 def _first_iteration(func: Func, chain: tuple[For, ...], extents: Sequence[Operand]) -> tuple[Op | For, ...]:
     """The loops of the chain, and the operations on scalars and shapes that their bounds and these extents need."""
     known = {p.name for p in func.params}
@@ -480,37 +410,3 @@ def _unchanging(func: Func) -> list[Op]:
             known.add(name)
             out.append(op)
     return out
-
-
-_DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")
-_EXTENT = re.compile(r"\s*int (\w+)(?: = [^;]*)?;$")  # that changes
-_ASSIGNMENT = re.compile(r"\s*(\w+) = [^;]*;$")
-
-
-def without_unused(lines: list[str]) -> list[str]:
-    """Lines without constants and extents that nobody reads; what they are made of has no effects."""
-    words = Counter(words_of("\n".join(lines)))
-    places: dict[str, list[int]] = {}  # of declarations, and of what assigns an extent again
-    for k, line in enumerate(lines):
-        declared = _DECLARATION.match(line) if "const" in line else _EXTENT.match(line)
-        assigned = None if declared else _ASSIGNMENT.match(line)
-        if declared:
-            places[declared.group(1)] = [k]
-        elif assigned and assigned.group(1) in places:
-            places[assigned.group(1)].append(k)
-    gone: set[int] = set()
-    while unread := [name for name, at in places.items() if words[name] == len(at)]:
-        for name in unread:
-            for k in places.pop(name):
-                gone.add(k)
-                words.subtract(words_of(lines[k]))
-    kept = [line for k, line in enumerate(lines) if k not in gone] if gone else lines
-    return [line for k, line in enumerate(kept) if not _idle_comment(kept, k)]
-
-
-def _idle_comment(lines: list[str], k: int) -> bool:
-    """Whether a place is named that nothing follows."""
-    if "//" not in lines[k]:
-        return False
-    following = lines[k + 1].strip() if k + 1 < len(lines) else "}"
-    return lines[k].strip().startswith("// ") and (following.startswith("// ") or following in ("}", "};"))

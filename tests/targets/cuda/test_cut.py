@@ -180,7 +180,7 @@ def test_extents_that_differ_are_still_errors() -> None:
 
     module = beside.compile(TWO, TWO, TWO, target="cuda")._lowered().modules["divided"]
     x, z = arguments((4, 5))[:2]
-    with pytest.raises(pto.LaunchError, match="PTO-H202: .* axis 0: 4 and 3"):
+    with pytest.raises(pto.LaunchError, match=r"PTO-H202: .* axis 0: 4 and 3"):
         interpreter.run(module, [x, z[:3].copy(), np.zeros((4, 10), np.float32)])
 
 
