@@ -143,6 +143,9 @@ class Known:
         extent = tensor.type.shape[axis]
         if extent is not None:
             return index(extent)
+        made = self.makers.get(tensor.name)
+        if made is not None and made.op == "alloc":
+            return made.args[axis]
         key = "dim", tensor, index(axis)
         if key not in scalars.known:
             scalars.known[key] = self.names.fresh("size")

@@ -21,7 +21,7 @@ from pto_jit.ir.nodes import Const, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType, Type
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import reduced_axes
-from pto_jit.lower.names import BOOL, index, source_name
+from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.wholes.memory import CutError, Store, TilesInMemory, stored
 from pto_jit.lower.wholes.partials import MOST, ROW, ROWS, chunks_of, divides, reduced_along, room, working
 from pto_jit.lower.wholes.sizes import Size
@@ -47,6 +47,7 @@ class LongLines(TilesInMemory):
         self.memory, self.views, self.maker, self.out, self.place = (
             dict(old[0]), dict(old[1]), dict(old[2]), [], dict(old[4]))  # fmt: skip
         self.branch += 1
+        before, self.long = self.long, True
         told = len(self.divider.decisions)
         try:
             self._emit_pieces(tile, store)
@@ -55,6 +56,7 @@ class LongLines(TilesInMemory):
             del self.divider.decisions[told:]
             other = None
         self.branch -= 1
+        self.long = before
         self.memory, self.views, self.maker, self.out, self.place = old
         if other is None:
             if self.long:
@@ -82,8 +84,11 @@ class LongLines(TilesInMemory):
         self._write(loops)
 
     def _limit(self, ops: list[Op]) -> tuple[Operand, int] | None:
+        """As `room`; of what is in a branch nobody asks for the number, which may be that of memory made there."""
         assert self.divider.latest is not None
-        return room(self.divider.latest, ops, self.divider.known, self.scalars, self.parts)
+        known = self.divider.known
+        scalars = Scalars(known.names, self.scope.loc) if self.branch else self.scalars
+        return room(self.divider.latest, ops, known, scalars, self.parts)
 
     def _reduce(self, op: Op, tile: Var) -> None:
         """Make a reduction one of partial results; it has memory where it is read for every line of a tile."""
