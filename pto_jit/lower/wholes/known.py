@@ -161,10 +161,49 @@ class Known:
         whole |= made is not None and made.op in ("alloc", "tensor_reshape") and (
             made.args[axis + (made.op == "tensor_reshape")] == extent)  # fmt: skip
         known = tensor.type.shape[axis]
-        if offset == index(0) and (whole or (known is not None and index(known) == extent)):
+        if offset == index(0) and (whole or (known is not None and index(known) == extent) or (
+            made is not None and made.op == "view" and self._is_inside(made, axis, extent))):  # fmt: skip
             return extent
         left = scalars.op("sub", self.size(tensor, axis, scalars), offset, "left")
         return scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
+
+    def _is_inside(self, view: Op, axis: int, extent: Operand) -> bool:
+        """Whether a view has so many lines along an axis, as `x[a:]`, `x[:-b]` and `x[a:-b]` do: max(size - a, 0)."""
+        source = view.args[0]
+        rank = source.type.rank  # type: ignore[union-attr]
+        drop = view.attr("drop") or ()
+        k = [k for k in range(rank) if k not in drop][axis]  # type: ignore[operator]
+        offset = view.args[1 + k]
+        if view.args[1 + rank + k] != extent or not isinstance(extent, Var):
+            return False
+        if offset == index(0) and self._is_size(extent, source, k):
+            return True
+        made = self.makers.get(extent.name)
+        if made is None or made.op != "max" or made.args[1] != index(0):
+            return False
+        number, least, past = made.args[0], 0, offset == index(0)
+        while isinstance(number, Var) and not self._is_size(number, source, k):
+            less = self.makers.get(number.name)
+            if less is None or less.op not in ("sub", "add"):
+                return False
+            number, by = less.args
+            if isinstance(by, Const):
+                least += int(by.value) if less.op == "sub" else -int(by.value)
+            elif less.op == "sub" and by == offset and not past:
+                past = True
+            else:
+                return False
+        return isinstance(number, Var) and (least >= 0 if past else (
+            isinstance(offset, Const) and 0 <= offset.value <= least))  # fmt: skip
+
+    def _is_size(self, number: Operand, tensor: Operand, axis: int) -> bool:
+        """Whether a number is how many elements a tensor has along an axis."""
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        made = self.makers.get(tensor.name)
+        if made is not None and made.op == "alloc" and made.args[axis] == number:
+            return True
+        maker = self.makers.get(number.name) if isinstance(number, Var) else None
+        return maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
 
     def is_natural(self, operand: Operand) -> bool:
         """Whether a number is known to be at least 0."""
