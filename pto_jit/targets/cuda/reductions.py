@@ -144,14 +144,16 @@ class ReductionWriter(AccessWriter):
         if over_rows and not self.fragments:
             filled = []  # whether a row is valid is asked once for all of its columns, and loads wait for no branch
 
+        fold = "next" if index else "combine"  # a thread meets its elements in their order
+
         def body() -> None:
             self.text.line(f"{target} = {rule}::identity();")
             if masks:  # a choice of values, not of statements: no thread leaves the others
                 some = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
-                each = [f"{target} = {rule}::combine({target}, {v});" for v in (element, some)]
+                each = [f"{target} = {rule}::{fold}({target}, {v});" for v in (element, some)]
                 self._fold_valid(filled, inner, *each)
             else:
-                self._loops(inner, [f"{target} = {rule}::combine({target}, {element});"])
+                self._loops(inner, [f"{target} = {rule}::{fold}({target}, {element});"])
             for line in crosses:
                 self.text.line(line)
 

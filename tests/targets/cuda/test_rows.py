@@ -495,3 +495,38 @@ def test_rows_are_divided_in_place_and_by_constants() -> None:
     np.testing.assert_array_equal(z, t)
     source = scaled_down.compile(x, y, z, target="cuda").sources["scaled_down_incore_0.cu"]
     assert source.count("pto::divide_row(") == 2 and " / 4.0f" in source
+
+
+@pto.jit
+def extreme_places(x: pl.Tensor, rows_out: pl.Tensor, cols_out: pl.Tensor, all_out: pl.Tensor):
+    for _ in pl.range(1, parallel=True):
+        t = pl.load(x, [0, 0], [9, 140])
+        pl.store(pl.argmax(t, axis=1), [0], rows_out)
+        pl.store(pl.argmin(t, axis=1), [9], rows_out)
+        pl.store(pl.argmax(t, axis=0), [0], cols_out)
+        pl.store(pl.argmin(t, axis=0), [140], cols_out)
+        all_out[0] = pl.argmax(t)
+        all_out[1] = pl.argmin(t)
+
+
+@pytest.mark.parametrize("columns", [140, 133])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint16, np.int64, np.float64])
+def test_places_of_extremes_where_nothing_is_better_than_nothing(dtype: type, columns: int) -> None:
+    """Rows and columns of the lowest and highest number alone, the first of equals, and the first NaN."""
+    if np.issubdtype(dtype, np.floating):
+        low, high = -np.inf, np.inf
+    else:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = RNG.integers(0, 5, (9, columns)).astype(dtype)
+    x[0], x[1], x[:, 3], x[:, 4] = low, high, low, high
+    x[2, :50], x[3, 60:] = low, high
+    if np.issubdtype(dtype, np.floating):
+        x[4, 77], x[4, 99], x[5, 0], x[6:, 21], x[7, 2:] = np.nan, np.nan, np.nan, np.nan, -np.inf
+    args = (x, np.full(18, -1, np.int32), np.full(280, -1, np.int32), np.full(2, -1, np.int32))
+    _, (_, along_rows_out, along_columns, whole) = emulated(extreme_places, *args, orders=(0, 1))
+    np.testing.assert_array_equal(along_rows_out, np.concatenate([x.argmax(axis=1), x.argmin(axis=1)]))
+    np.testing.assert_array_equal(along_columns[:columns], x.argmax(axis=0))
+    np.testing.assert_array_equal(along_columns[140 : 140 + columns], x.argmin(axis=0))
+    places = [k // columns * 140 + k % columns for k in (x.argmax(), x.argmin())]
+    assert list(whole) == places
+    assert "FirstExtreme" in extreme_places.compile(*args, target="cuda").sources["extreme_places_incore_0.cu"]

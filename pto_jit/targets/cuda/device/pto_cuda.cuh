@@ -359,12 +359,20 @@ struct Indexed {
   T value;
   int index;
 };
-constexpr int NOWHERE = 0x7fffffff;  // the index of the extreme of nothing
+constexpr int NOWHERE = 0x7fffffff;  // the index of the extreme of nothing, or of nothing better than that
 template <class T>
 PTO_FUNCTION int place_of(Indexed<T> x) { return x.index == NOWHERE ? 0 : x.index; }
 template <class T, bool MAXIMUM>
 struct FirstExtreme {
-  static PTO_FUNCTION Indexed<T> identity() { return {T(0), NOWHERE}; }
+  static PTO_FUNCTION Indexed<T> identity() {
+    if constexpr (MAXIMUM) return {Maximum<T>::identity(), NOWHERE};
+    else return {Minimum<T>::identity(), NOWHERE};
+  }
+  // Where y is behind x, and all that there is begins at 0, the place of nothing.
+  static PTO_FUNCTION Indexed<T> next(Indexed<T> x, Indexed<T> y) {
+    const bool better = (x.value == x.value) & !(MAXIMUM ? y.value <= x.value : y.value >= x.value);
+    return {better ? y.value : x.value, better ? y.index : x.index};
+  }
   static PTO_FUNCTION Indexed<T> combine(Indexed<T> x, Indexed<T> y) {
     if (x.index == NOWHERE) return y;
     if (y.index == NOWHERE) return x;
