@@ -29,7 +29,7 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import rename
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.wholes.sizes import Sizes
-from pto_jit.semantic.failures import DECLARED, VALID
+from pto_jit.semantic.failures import DECLARED, RESHAPE, VALID
 from pto_jit.semantic.rules import infer
 
 if TYPE_CHECKING:
@@ -253,6 +253,9 @@ class TilesInMemory(ABC):
             self._emit(source, lambda part: stored(part, memory, op.loc))
             self.memory[source.name] = memory
             tensor, of = memory, None
+        before, after = self.sizes.elements(op.args[0]), self.sizes.elements(tile)
+        if before != after:
+            self.divider.known.check(self.scalars.block, "eq", before, after, RESHAPE, op.loc)
         self._hold(tile, self._host("tensor_reshape", (tensor, *op.args[1:]), source_name(tile.name)), of)
 
     def _join(self, tile: Var, op: Op) -> None:

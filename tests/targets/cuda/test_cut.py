@@ -184,6 +184,16 @@ def test_extents_that_differ_are_still_errors() -> None:
         interpreter.run(module, [x, z[:3].copy(), np.zeros((4, 10), np.float32)])
 
 
+def test_reshapes_to_another_number_of_elements_are_still_errors() -> None:
+    @pto.jit
+    def other(x, y):
+        y[...] = pl.reshape(x * 2.0, (y.shape[0], y.shape[1]))
+
+    module = other.compile(TWO, TWO, target="cuda")._lowered().modules["divided"]
+    with pytest.raises(pto.LaunchError, match="PTO-H204: reshape of 12 elements to 10 elements"):
+        interpreter.run(module, [np.zeros((3, 4), np.float32), np.zeros((5, 2), np.float32)])
+
+
 def test_a_long_column_takes_other_loops_than_a_short_one() -> None:
     @pto.jit
     def summed(x, y):
