@@ -38,7 +38,7 @@ from collections.abc import Callable
 
 from pto_jit.ir.nodes import Block, For, Func, If, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import blocks, statements, with_blocks
+from pto_jit.ir.walk import blocks, statements, uses, with_blocks
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.cuts import Cuts
 from pto_jit.lower.wholes.known import Known
@@ -86,8 +86,15 @@ class _Products:
         clash = _clash(ops, self.known)
         if clash is None and not self._left([*before, scope]):
             return [scope]
-        host: list[Stmt] = [op for op in ops if is_host(op)]
-        parts = [part for op in ops if not is_host(op) for part in _plain(op, self.known)]
+        host: list[Stmt] = []
+        parts: list[Op] = []
+        made: set[str] = set()  # tiles, and numbers that are made of them
+        for op in ops:
+            if is_host(op) and not any(v.name in made for v in uses(op)):
+                host.append(op)
+            else:
+                parts += _plain(op, self.known)
+                made.update(r.name for r in op.results)
         for behind in (_never, _is_whole) if clash is None else (_is_whole,):
             cuts = Cuts(parts, self.known, scope, behind, _SIDE, _is_whole)
             groups = cuts.cut()

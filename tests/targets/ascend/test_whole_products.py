@@ -77,12 +77,19 @@ def chained(x, w, y):
 
 
 @pto.jit
+def means(x, w, y):
+    """Numbers that are made of tiles' extents."""
+    y[...] = pl.mean(pl.where(x > 0.0, x @ w.T, 1.0), axis=0, keepdims=True) + y
+
+
+@pto.jit
 def again(x, w, y):
     for _ in pl.range(3):
         y[...] = x @ y * 0.1
 
 
-FUNCTIONS = (operand, both, added, clipped, computed, turned, linear, gram, scaled, weights, chained, again)
+FUNCTIONS = (operand, both, added, clipped, computed, turned, linear, gram, scaled, weights, chained, means,
+             again)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {fn.__name__: (fn, (FLAT,) * 3) for fn in FUNCTIONS}
 
 
@@ -106,7 +113,7 @@ def test_all_cores_take_part(name: str) -> None:
     fn, specs = CASES[name]
     forms = kernels_of(written(fn, *specs))
     assert not any(form.alone for form in forms)
-    assert all(form.limits == {} or name == "weights" for form in forms)
+    assert all(form.limits == {} or name in ("weights", "means") for form in forms)
 
 
 def test_what_follows_a_product_is_one_kernel() -> None:
