@@ -17,6 +17,7 @@ from pto_jit.targets.ascend.called import write_call
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.single import Operand, Single
 from pto_jit.targets.ascend.values import Value
+from pto_jit.targets.source.scalars import literal
 
 _BINARY = {"add": "ADD", "sub": "SUB", "mul": "MUL", "div": "DIV", "max": "MAX", "min": "MIN",
            "maximum": "MAX", "minimum": "MIN"}  # fmt: skip
@@ -26,6 +27,7 @@ _ROUNDINGS = {"floor": "FLOOR", "ceil": "CEIL", "round": "RINT", "trunc": "TRUNC
 _COMPOSED = frozenset(["sigmoid", "silu"])
 """What is made of four instructions of the core, or five."""
 _SQRT_2_OVER_PI, _CUBIC = 0.7978845608028654, 0.044715
+_MOST_DIVISOR = 1 << 19
 _LOWEST = "-3.40282347e+38f"
 """The smallest f32 that is finite."""
 
@@ -34,6 +36,11 @@ def _power_of_two(operand: object) -> bool:
     """Whether integers are divided by shifting them."""
     value = int(operand.value) if isinstance(operand, Const) else 0
     return value > 0 and value & (value - 1) == 0
+
+
+def _is_divisor(operand: object) -> bool:
+    """Whether integers are divided by it by way of f32."""
+    return isinstance(operand, Const) and 0 < abs(int(operand.value)) <= _MOST_DIVISOR
 
 
 class Elementwise(Single):
@@ -69,8 +76,11 @@ class Elementwise(Single):
                 return
             self.logic(op, args, to)
             return
-        if dtype.bits == 8 and op.op != "copy":
-            raise unsupported(f"`{op.op}` of tiles of {dtype}", op.loc, "convert them to f32 or i32")
+        if dtype.bits == 8 and op.op != "copy":  # in 32 bits, of which the lower 8 are the result
+            wide = [a if isinstance(a, str) or a.is_mask else self.converted(a, i32, w.temp, op.loc) for a in args]
+            out = self.compute(op, wide, w.temp, i32)
+            self.converted(out, dtype, to, op.loc)
+            return
         small = dtype in (f16, bf16)
         if small and (dtype == bf16 or op.op not in _EXACT_IN_HALF) and op.op not in ("copy",):
             wide = [a if isinstance(a, str) or a.is_mask else self.converted(a, f32, w.temp, op.loc) for a in args]
@@ -134,9 +144,11 @@ class Elementwise(Single):
                     return self.scaled("TSHRS", x, shift, to, loc)
                 whole = self.scaled("TSHRS", x, shift, w.temp, loc)
                 return self.binary("SUB", x, self._in_place("TSHLS", whole, shift, loc), to, loc)
+            case "floordiv" | "mod" if dtype in (i16, i32) and _is_divisor(op.args[1]):
+                return self.divided(name, x, int(op.args[1].value), to, loc)  # type: ignore[union-attr]
             case "floordiv" | "mod" if dtype != f32:
                 raise unsupported(f"`{'//' if name == 'floordiv' else '%'}` of tiles of {dtype}", loc,
-                                  "divide by a constant power of two, or tiles of f32")  # fmt: skip
+                                  f"divide by a constant up to {_MOST_DIVISOR}, or tiles of f32")  # fmt: skip
             case "sign":
                 up = self.compare("GT", x, "0", to=w.temp, loc=loc)
                 down = self.compare("LT", x, "0", to=w.temp, loc=loc)
@@ -156,6 +168,34 @@ class Elementwise(Single):
         raise unsupported(
             f"`{name}` of tiles of {dtype}", loc, "see docs/ascend.md for what there is, or compute it in f32"
         )
+
+    def divided(self, name: str, x: Value, divisor: int, to: Any, loc: Loc) -> Value:
+        """The quotient of integers and a constant, rounded down, or the remainder.
+
+        f32 has the quotient up to some hundred over the divisor, for it has 24 bits of 32.  What is left then is exact,
+        and with a half added its quotient is no integer, which a rounding error would make another one.
+        """
+        w = self.w
+        wide = self.converted(x, i32, w.temp, loc)
+        about = self._quotient(self.converted(wide, f32, w.temp, loc), divisor, loc)
+        left = self.binary("SUB", wide, self.scaled("TMULS", about, str(divisor), w.temp, loc), w.temp, loc)
+        half = "0.5f" if divisor > 0 else "-0.5f"
+        number = self._in_place("TADDS", self.converted(left, f32, w.temp, loc), half, loc)
+        more = self._quotient(number, divisor, loc)
+        out = w.temp if x.dtype != i32 else to
+        if name == "floordiv":
+            result = self.binary("ADD", about, more, out, loc)
+        else:
+            result = self.binary("SUB", left, self.scaled("TMULS", more, str(divisor), w.temp, loc), out, loc)
+        return result if x.dtype == i32 else self.converted(result, x.dtype, to, loc)
+
+    def _quotient(self, number: Value, divisor: int, loc: Loc) -> Value:
+        """A tile of f32 over a constant, rounded down to i32."""
+        w = self.w
+        out = self.scaled("TMULS", number, literal(1 / divisor, f32), w.temp, loc)
+        tile = w.tile(out, loc=loc)
+        w.emit("TCVT", tile, tile, "RoundMode::CAST_FLOOR", loc=loc)
+        return self.converted(out, i32, w.temp, loc)
 
     def function(self, op: Op, x: Value, to: Any) -> Value | None:
         """Functions of f32: the core's own exponential, logarithm and root, and what they make up."""

@@ -185,6 +185,8 @@ class Single:
                 return self.converted(self.converted(whole, f16, w.temp, loc), dtype, to, loc)
             if dtype == f32 and x.dtype.name in ("i8", "u8"):
                 return self.converted(self.converted(x, f16, w.temp, loc), dtype, to, loc)
+            if dtype.name in ("i8", "u8") and x.dtype in (i16, i32):
+                return self.converted(self._lowest(x, dtype, loc), dtype, to, loc)
             if names == ("i64", "i16"):
                 return self.converted(self.converted(x, i32, w.temp, loc), dtype, to, loc)
             wraps = x.dtype.is_integer and dtype.is_integer and (dtype.bits <= x.dtype.bits or dtype.kind == "u")
@@ -199,6 +201,17 @@ class Single:
             mode += f", SaturationMode::{'OFF' if x.dtype.is_integer else 'ON'}"
         w.emit("TCVT", w.tile(out, valid=x.valid, loc=loc), w.tile(x, loc=loc), mode, loc=loc)
         return out
+
+    def _lowest(self, x: Value, dtype: DType, loc: Loc) -> Value:
+        """The lower 8 bits of integers, as f32: what is left of them beside multiples of 256; signed from -128 on."""
+        w = self.w
+        begin = 128 if dtype.kind == "i" else 0
+        wide = self.converted(x, i32, w.temp, loc)
+        moved = self.scaled("TADDS", wide, str(begin), w.temp, loc) if begin else wide
+        above = self.scaled("TSHRS", moved, "8", w.temp, loc)
+        above = self.scaled("TSHLS", above, "8", w.temp, loc)
+        low = self.binary("SUB", wide, above, w.temp, loc)
+        return self.converted(low, f32, w.temp, loc)
 
     # -- masks ----------------------------------------------------------------------------------------------------
 
@@ -333,9 +346,9 @@ class Single:
         return out
 
     def wide(self, value: Operand, loc: Loc) -> Operand:
-        """16-bit floats are compared in f32."""
+        """16-bit floats are compared in f32, and short integers."""
         if isinstance(value, Value) and value.dtype in (f16, bf16):
             return self.converted(value, f32, self.w.temp, loc)
-        if isinstance(value, Value) and value.dtype == i16:
+        if isinstance(value, Value) and (value.dtype == i16 or (value.dtype.bits == 8 and not value.is_mask)):
             return self.converted(value, f32, self.w.temp, loc)
         return value
