@@ -36,9 +36,12 @@ def close(actual: Any, expected: Any, dtype: str) -> None:
                                atol=tolerance)  # fmt: skip
 
 
+AXES = [(dtype, axis) for dtype in DTYPES for axis in (0, 1, -1, None, (0, 1))
+        if dtype in ("float32", "int8") or axis in (0, 1, None)]  # fmt: skip
+
+
 @pytest.mark.parametrize("keepdims", [False, True])
-@pytest.mark.parametrize("axis", [0, 1, -1, None, (0, 1)])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "axis"), AXES)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean"])
 def test_a_reduction_agrees_with_numpy(name: str, dtype: str, axis: Any, keepdims: bool) -> None:
     function = getattr(pl, name)
