@@ -13,7 +13,7 @@ from tests.differential.compare import disagreement
 from tests.differential.kernels import generate
 from tests.differential.rounds import share
 
-COUNT = share(600)
+COUNT = share(440)
 BATCH = 20
 COMPILED = 3
 
