@@ -14,7 +14,7 @@ from pto_jit.semantic import interpreter
 from tests.differential.programs import Program, generate
 from tests.differential.rounds import share
 
-COUNT = share(600)
+COUNT = share(450)
 BATCH = 25
 
 
