@@ -65,7 +65,7 @@ from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.cuts import Cuts, is_along, one_axis_each
 from pto_jit.lower.wholes.handed_on import Handing
-from pto_jit.lower.wholes.lines import Lines
+from pto_jit.lower.wholes.lines import STORES, Lines
 from pto_jit.lower.wholes.partials import room
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
 from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
@@ -289,9 +289,9 @@ class Divider(LoopsOverParts):
     def _by_way_of_memory(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same for what is stored where other parts read, as `x[1:] = x[:-1] + 1.0`: first into a new tensor.
         Threads of one block would read what others have written, too."""
-        ops = [s for s in tiles if isinstance(s, Op) and s.op != "store"]
-        stores = [s for s in tiles if isinstance(s, Op) and s.op == "store"]
-        if len(stores) != 1:
+        ops = [s for s in tiles if isinstance(s, Op) and s.op not in STORES]
+        stores = [s for s in tiles if isinstance(s, Op) and s.op in STORES]
+        if [s.op for s in stores] != ["store"]:
             return None
         clash = self.parts.bounded and self.known.reads_elsewhere(ops, stores[0])
         if not clash and not all(map(self.is_movable, ops)):
@@ -359,4 +359,4 @@ class Divider(LoopsOverParts):
         ops = [s for s in scope.body if isinstance(s, Op)]
         if not self.parts.bounded or scope.named:
             return False
-        return any(op.op == "store" and self.known.reads_elsewhere(ops, op) for op in ops)
+        return any(op.op in STORES and self.known.reads_elsewhere(ops, op) for op in ops)

@@ -96,6 +96,13 @@ def atomics(x, z, y):
     pl.atomic_max(z, [0, 0], x - pl.max(x, axis=0))
 
 
+def stored_and_updated(x, z, y):
+    """Lines that are stored are updated as other ones: parts of both have an order."""
+    t = x * 2.0
+    pl.store(t, [0, 0], y)
+    pl.atomic_add(y, [1, 0], t)
+
+
 def generated(x, z, y):
     y[...] = 3.0
     z[...] = pl.where(pl.arange(z.shape[0])[:, None] == pl.arange(z.shape[1])[None, :], 1.0, 0.0)
@@ -118,7 +125,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     fn.__name__: fn
     for fn in (
         parts_of_a_tile, joined, stacked, other_shapes, rows_and_columns, gradients, scans_both_ways, distances,
-        two_halves, interleaved, exchanged, atomics, generated, products, long_columns,
+        two_halves, interleaved, exchanged, atomics, stored_and_updated, generated, products, long_columns,
     )
 }  # fmt: skip
 
