@@ -110,7 +110,7 @@ class Divider(LoopsOverParts):
         said = len(self.decisions)
         out = self._pieces(scope)
         left = self._left(out)
-        handed = self.handed(scope) if left else None
+        handed = self.handed(scope) if left and not (self.parts.grouped and _hands_on_loads(scope)) else None
         if handed is None:
             return out
         told = self.decisions[said:]
@@ -360,3 +360,12 @@ class Divider(LoopsOverParts):
         if not self.parts.bounded or scope.named:
             return False
         return any(op.op in STORES and self.known.reads_elsewhere(ops, op) for op in ops)
+
+
+def _hands_on_loads(scope: Scope) -> bool:
+    """Whether only loaded tiles go into loops of a scope, which are parallel ones: their kernels load them."""
+    made = {r.name: s for s in scope.body if isinstance(s, Op) for r in s.results if isinstance(r.type, TileType)}
+    reading = [(s, v.name) for s in scope.body if not isinstance(s, Op) for v in free_vars((s,)) if v.name in made]
+    return bool(reading) and all(
+        isinstance(s, For) and s.kind != "sequential" and made[name].op == "load" for s, name in reading
+    )
