@@ -154,6 +154,10 @@ class LoopsOverParts:
         """The loops with one more inside, over parts of columns that are reduced and not read again."""
         chosen, found, lines, scalars = given[:4]
         divided = {line.axis for line in chosen} | set(found)
+        stored = {line for op in ops if op.op == "store" for k, line in lines.axes(op.args[0]).items()
+                  if op.args[0].type.shape[k] is None}  # type: ignore[union-attr]  # fmt: skip
+        if not stored <= {line.axis for line in chosen}:
+            return None  # columns that are whole anyway
         folded: list[tuple[DividedLine, list[Op]]] = []
         for axis, inside in folded_axes(ops, lines).items():
             extent = self.known.extent(lines, axis, ops, scalars, anywhere=True)
