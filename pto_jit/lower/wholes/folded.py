@@ -52,9 +52,6 @@ def folded_axes(ops: list[Op], lines: Lines) -> dict[Axis, list[Op]]:
     axes = {axis: None for op in ops if is_reduction(op) for axis in _reduced(op, lines)}
     out = {axis: _inside(axis, ops, lines) for axis in axes}
     rest = [op for op in ops if op.op != "valid" and not any(op in inside for inside in out.values())]
-    columns = [op.args for inside in out.values() for op in inside if op.op == "load"]
-    if any(op.op == "load" and op.args in columns for op in rest):
-        return {}
     own = {r.name for axis, inside in out.items() for op in inside if axis not in _over(op, lines) for r in op.results}
     for op in rest:
         if any(isinstance(v, Var) and (v.name in own or any(lines.place(v, axis) is not None for axis in axes))
