@@ -518,8 +518,35 @@ def test_a_block_does_not_read_what_it_writes() -> None:
     np.testing.assert_array_equal(emulated(turned_within, x)[1][0], wanted)
 
 
+@pto.jit
+def square_of(x, y):
+    y[...] = y @ x
+
+
+@pto.jit
+def of_itself(x, y):
+    y[...] = pl.maximum((y + x) @ y, 0.0) + y
+
+
+@pto.jit
+def rows_of_itself(x, y):
+    with pl.incore():
+        pl.store(pl.load(y, [0, 0], [128, 144]) @ pl.load(x, [0, 0], [144, 144]), [0, 0], y)
+
+
 @needs_compiler
-def test_small_tensors_of_known_extents_are_moved_within() -> None:
+@pytest.mark.parametrize("kernel", [square_of, of_itself, rows_of_itself])
+def test_a_product_may_be_stored_into_its_operand(kernel: Any) -> None:
+    """Blocks read the whole tensor, of which each writes a part."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-2, 3, (144, 144)).astype(np.float32) for _ in range(2))
+    wanted = y.copy()
+    kernel(x, wanted)
+    np.testing.assert_array_equal(emulated(kernel, x, y)[1][1], wanted)
+
+
+@needs_compiler
+def test_small_tensors_rows_of_itself_are_moved_within() -> None:
     @pto.jit
     def moved(x: pl.Tensor[[8, 8], pl.f32]):
         x[1:] = x[:-1] + 1.0

@@ -9,13 +9,14 @@ from itertools import pairwise
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TensorType
+from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, rename, statements, use_counts
 from pto_jit.lower.groups.axes import is_reduction
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
 from pto_jit.lower.wholes.lines import STORES, Axis, Lines, root_of
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 
+_BLOCK = 32  # rows and columns of a product that are never divided
 _SIZED = {"full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
 """Operations that say extents, besides loads, with the place of the first one."""
 
@@ -47,9 +48,18 @@ class Known:
         return out
 
     def reads_elsewhere(self, ops: list[Op], store: Op) -> bool:
-        """Whether the tensor of a store is read by another view, of what may be the same rows."""
+        """Whether the tensor of a store is read by another view, of what may be the same rows, or for a product, whose
+        blocks read what is stored by others."""
         written = store.args[1]
         root = root_of(written, self.views)
+        read: set[str] = set()  # tiles that are made of it
+        for op in ops:
+            if op.op == "load" and root_of(op.args[0], self.views) == root:
+                read.update(r.name for r in op.results)
+            elif any(isinstance(a, Var) and a.name in read for a in op.args):
+                if op.op == "dot" and not _is_short(op.results[0]):
+                    return True
+                read.update(r.name for r in op.results)
         return any(
             op.op in ("load", "take") and op.args[0] != written and root_of(op.args[0], self.views) == root
             and not self._are_other_rows(op.args[0], written)
@@ -239,6 +249,12 @@ class Known:
                 if lines.place(tile, axis) != lines.place(store.args[0], axis):
                     return False
         return True
+
+
+def _is_short(tile: Var) -> bool:
+    """Whether one block computes a product."""
+    assert isinstance(tile.type, TileType)
+    return all(n is not None and n <= _BLOCK for n in tile.type.shape)
 
 
 def _repeats(ops: list[Op], lines: Lines, axis: Axis, store: Op) -> bool:
