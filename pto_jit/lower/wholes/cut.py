@@ -179,10 +179,10 @@ class Cutter(LongLines):
         for op in ops:
             if op.op == "dot":
                 for operand in op.args[:2]:
-                    if isinstance(operand, Var) and not self._is_loaded(operand):
+                    if isinstance(operand, Var) and self._is_computed(operand):
                         return operand
         heavy = [op for op in ops if not self._is_light(op) and op.results[0].name not in self.memory]
-        if [op.op for op in heavy] == ["dot"]:  # a product, and what follows it elementwise
+        if heavy and all(op.op == "dot" for op in heavy):  # products, and what follows them elementwise
             return None
         heavy = [op for op in heavy if not any(r.name == tile.name for r in op.results)]
         if heavy:
@@ -196,6 +196,15 @@ class Cutter(LongLines):
                 if op.op not in GENERATED and any(o.op == "load" for o in self._needed(operand)):
                     return operand
         return None
+
+    def _is_computed(self, operand: Var) -> bool:
+        """Whether an operand of a product is made of what is loaded; what is made of products is the target's."""
+        if operand.name in self.memory:
+            return False
+        made = self._needed(operand)
+        return not any(op.op == "dot" for op in made) and not all(
+            op.op == "load" or (op.op == "reshape" and self.sizes.kept(op) is not None) for op in made
+        )
 
     def _is_light(self, op: Op) -> bool:
         return is_elementwise(op) or op.op in _REPEATED or (op.op == "reshape" and self.sizes.kept(op) is not None)
