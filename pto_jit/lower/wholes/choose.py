@@ -34,10 +34,9 @@ class Parts:
     """The parts of a device: columns and rows of those that are divided both ways, lines of those of which rows remain
     whole, columns of those of which columns remain whole, both of those that are transposed (0: tensors are loaded
     transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
-    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; cut:
-    what cannot be divided at once is divided in several loops, with tiles in memory between them (`cut`); grouped: the
-    same where a core's tiles are of two axes and elements do not change places on chip (`cuts`); large: elements of a
-    tile that one core should not have alone."""
+    bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; flat: a
+    core's tiles have two long axes, along one of which it reduces, and their elements do not change places on chip;
+    large: elements of a tile that one core should not have alone."""
 
     columns: int
     rows: int
@@ -47,19 +46,18 @@ class Parts:
     elements: int
     constant: bool
     bounded: bool
-    cut: bool
-    grouped: bool
+    flat: bool
     large: int = 8192
 
 
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
     "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True,
-                  cut=True, grouped=False),
+                  flat=False),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095
     "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False,
-                    cut=False, grouped=True),
+                    flat=True),
 }
 
 
@@ -90,7 +88,7 @@ class LoopsOverParts:
             return True
         if op.op == "flip":  # rows in reverse are taken from memory
             return op.attr("axis") != 0
-        return self.parts.cut and op.op in _IN_BLOCKS
+        return not self.parts.flat and op.op in _IN_BLOCKS
 
     def kept(self, op: Op) -> Kept | None:
         """Which axes a reshape keeps, as `unit_reshape`, where the numbers that are extents say so, too."""
@@ -120,7 +118,7 @@ class LoopsOverParts:
     def _parted(self, ops: list[Op], scope: Scope, *, squares: bool = False) -> list[Stmt] | None:
         """The same; `squares`: only if both axes of all tiles that are transposed are divided."""
         loops = self.loops(ops, scope, squares=squares)
-        if loops is None or (self.parts.grouped and any(map(partial(_is_high, loops), ops))):
+        if loops is None or (self.parts.flat and any(map(partial(_is_high, loops), ops))):
             return None
         reason = f"what is computed of whole tensors is divided: {loops}"
         self.latest = loops
@@ -148,7 +146,7 @@ class LoopsOverParts:
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
         given = chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told
-        return (self._folded(ops, given) if self.parts.grouped else None) or PartLoops(*given)
+        return (self._folded(ops, given) if self.parts.flat else None) or PartLoops(*given)
 
     def _folded(self, ops: list[Op], given: tuple[Any, ...]) -> PartLoops | None:
         """The loops with one more inside, over parts of columns that are reduced and not read again."""

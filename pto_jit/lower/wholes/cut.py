@@ -34,19 +34,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pto_jit.dtypes import f32
 from pto_jit.ir.nodes import Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.groups.axes import GENERATED, is_elementwise
+from pto_jit.lower.groups.axes import GENERATED, is_elementwise, reduced_axes
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.lines import STORES, root_of
 from pto_jit.lower.wholes.long import LongLines
 from pto_jit.lower.wholes.memory import CutError, Store
 from pto_jit.lower.wholes.sizes import UnknownSizeError
+from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
 
 _REPEATED = GENERATED | {"load", "broadcast_to", "map"}
 """Operations that are done again where their results are read, besides those that are elementwise."""
+
+_SPLIT = frozenset("sum prod max min any all".split())
+"""Reductions along several axes that are one along each."""
 
 
 class Cutter(LongLines):
@@ -125,15 +130,20 @@ class Cutter(LongLines):
     def _store(self, sink: Op, value: Operand, done: bool) -> None:
         """What a store does, of a tile that may be in memory by now."""
         assert isinstance(value, Var)
-        known = self.divider.known
-        root = root_of(sink.args[1], known.views)
-        if not done and any(op.op in ("load", "take") and op.results[0].name not in self.memory_of_our_own
-                            and root_of(op.args[0], known.views) == root and self._elsewhere(op, sink)
-                            for op in self._needed(value)):  # fmt: skip
+        if not done and self._reads_elsewhere(self._needed(value), sink):
             self._remember(value)
         self._emit(value, lambda tile: replace(sink, args=(tile, *sink.args[1:])))
         for name in [n for n, of in self.views.items() if self._may_write(sink, self.maker[of])]:
             del self.memory[name], self.views[name]
+
+    def _reads_elsewhere(self, ops: list[Op], sink: Op) -> bool:
+        """Whether what is stored is made of other elements of the tensor than those that are written."""
+        known = self.divider.known
+        root = root_of(sink.args[1], known.views)
+        return known.reads_elsewhere(ops, sink) or any(
+            op.op in ("load", "take") and op.results[0].name not in self.memory_of_our_own
+            and root_of(op.args[0], known.views) == root and self._elsewhere(op, sink) for op in ops
+        )  # fmt: skip
 
     def _elsewhere(self, load: Op, sink: Op) -> bool:
         """Whether a store writes other elements than those that are loaded for it."""
@@ -184,9 +194,11 @@ class Cutter(LongLines):
         heavy = [op for op in ops if not self._is_light(op) and op.results[0].name not in self.memory]
         if heavy and all(op.op == "dot" for op in heavy):  # products, and what follows them elementwise
             return None
-        heavy = [op for op in heavy if not any(r.name == tile.name for r in op.results)]
-        if heavy:
-            return heavy[0].results[0]
+        for op in heavy:
+            if self.divider.parts.flat and _can_be_split(op):
+                return self._split(op)
+            if op.results[0].name != tile.name:
+                return op.results[0]
         last = self.maker[tile.name]
         if last.op == "dot":
             return None
@@ -206,5 +218,27 @@ class Cutter(LongLines):
             op.op == "load" or (op.op == "reshape" and self.sizes.kept(op) is not None) for op in made
         )
 
+    def _split(self, reduction: Op) -> Var:
+        """Reduce along one axis less, and before that along the last one: what gives this."""
+        tile, (result,) = reduction.args[0], reduction.results
+        *left, axis = sorted(reduced_axes(reduction))
+        keep = bool(reduction.attr("keepdims"))
+        first = Op(reduction.op, (), (tile,), (("axes", (axis,)), ("keepdims", keep)), (), reduction.loc)
+        (kind,) = infer(first.op, first.args, dict(first.attrs))
+        part = self._made(kind, first, result)
+        attrs = (("axes", tuple(left)), ("keepdims", keep))
+        self.maker[result.name] = replace(reduction, args=(part,), attrs=attrs)
+        return part
+
     def _is_light(self, op: Op) -> bool:
         return is_elementwise(op) or op.op in _REPEATED or (op.op == "reshape" and self.sizes.kept(op) is not None)
+
+
+def _can_be_split(reduction: Op) -> bool:
+    """Whether a reduction is along several axes, and gives the same numbers along one after the other."""
+    if reduction.op not in _SPLIT:
+        return False
+    tile, result = reduction.args[0].type, reduction.results[0].type
+    assert isinstance(tile, TileType) and isinstance(result, TileType)
+    exact = reduction.op not in ("sum", "prod") or tile.dtype == result.dtype == f32
+    return exact and len([k for k in reduced_axes(reduction) if tile.shape[k] != 1]) > 1

@@ -40,7 +40,7 @@ Tiles that meet have to agree in their extents, as before; the host compares the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -63,13 +63,11 @@ from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import PARTS as PARTS
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.cut import Cutter
-from pto_jit.lower.wholes.cuts import Cuts, is_along, one_axis_each
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.lines import STORES, Lines
 from pto_jit.lower.wholes.partials import room
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
 from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
-from pto_jit.semantic.table import effects
 from pto_jit.slotted import mutable, replace
 
 
@@ -110,7 +108,7 @@ class Divider(LoopsOverParts):
         said = len(self.decisions)
         out = self._pieces(scope)
         left = self._left(out)
-        handed = self.handed(scope) if left and not (self.parts.grouped and _hands_on_loads(scope)) else None
+        handed = self.handed(scope) if left and not (self.parts.flat and _hands_on_loads(scope)) else None
         if handed is None:
             return out
         told = self.decisions[said:]
@@ -138,7 +136,7 @@ class Divider(LoopsOverParts):
             own = sizes.of(tile)
         except UnknownSizeError:
             return None
-        return tuple(size.valid for size in own) if self.parts.cut and all(size.whole for size in own) else None
+        return tuple(size.valid for size in own) if not self.parts.flat and all(size.whole for size in own) else None
 
     def _left(self, stmts: Sequence[Stmt]) -> int:
         """How many operations on large tiles are in no loop over parts."""
@@ -245,7 +243,7 @@ class Divider(LoopsOverParts):
             return [(host, None), (tiles, self._or_pieces(tiles, whole, scope))]
         parts = segments(tiles, self.known.makers)
         pieces = [(s, (self._at_once(s, scope) if len(parts) > 1 else None) or self._by_way_of_memory(s, scope)
-                   or self._cut(s, scope) or self._grouped(s, scope)) for s in parts]  # fmt: skip
+                   or self._cut(s, scope)) for s in parts]  # fmt: skip
         return None if all(loops is None for _, loops in pieces) else [(host, None), *pieces]
 
     def _at_once(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
@@ -256,7 +254,7 @@ class Divider(LoopsOverParts):
     def _or_pieces(self, tiles: list[Stmt], whole: list[Stmt], scope: Scope) -> list[Stmt]:
         """Loops over parts, or other ones where the tiles of a part may be larger than a block has room for."""
         ops, loops = [s for s in tiles if isinstance(s, Op)], self.latest
-        if not self.parts.cut or loops is None or self.asked:
+        if not self.parts.bounded or loops is None or self.asked:
             return whole
         scalars = Scalars(self.known.names, scope.loc)
         limit = room(loops, ops, self.known, scalars)
@@ -277,7 +275,7 @@ class Divider(LoopsOverParts):
     def _cut(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
         """The same in several loops, with tiles in memory between them."""
         ops = [s for s in tiles if isinstance(s, Op)]
-        if not self.parts.cut or not any(map(self.may_be_large, ops)):
+        if not any(map(self.may_be_large, ops)):
             return None
         told = len(self.decisions)
         scalars = Scalars(self.known.names, scope.loc)
@@ -329,30 +327,6 @@ class Divider(LoopsOverParts):
             del self.decisions[told:]
             return None
         return [*scalars.block, alloc, *there, *back]
-
-    def _grouped(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
-        """The same in groups, one after the other, where each of them can be divided."""
-        ops = [s for s in tiles if isinstance(s, Op)]
-        writes = [op for op in ops if effects(op.op) == "writes"]
-        large = any(map(self.may_be_large, ops))
-        if not self.parts.grouped or not large or len(ops) < len(tiles) or any(op.op != "store" for op in writes):
-            return None
-        if not self.asked.isdisjoint(r.name for op in ops for r in op.results):
-            return None
-        told = len(self.decisions)
-        others: tuple[Callable[[Op], bool], ...] = (lambda _: False, is_along)
-        for behind in others:
-            parts = [part for op in ops for part in one_axis_each(op, self.known)] if behind is is_along else ops
-            cuts = Cuts(parts, self.known, scope, behind, self.parts.elements)
-            groups = cuts.cut()
-            if groups is None:
-                continue
-            pieces = [[g] if isinstance(g, For) else self._divided(list(g), scope)
-                      or self._by_way_of_memory(list(g), scope) for g in groups]  # fmt: skip
-            if None not in pieces:
-                return [*cuts.before, *(s for piece in pieces for s in piece or ())]
-            del self.decisions[told:]
-        return None
 
     def _clashes(self, scope: Scope) -> bool:
         """Whether a tensor is read and written at different places, which threads of one block cannot do."""

@@ -40,7 +40,7 @@ class LongLines(TilesInMemory):
 
     def _or_pieces(self, tile: Var, store: Store, ops: list[Op], loops: list[Stmt]) -> list[Stmt]:
         """Loops that compute a tile, or others where the tiles of a part may be larger than a block has room for."""
-        limit = self._limit(ops)
+        limit = self._limit(ops) if self.divider.parts.bounded else None
         if limit is None:
             return loops
         old = self.memory, self.views, self.maker, self.out, self.place

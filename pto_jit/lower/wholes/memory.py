@@ -24,16 +24,18 @@ from typing import TYPE_CHECKING
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Op, Operand, Scope, Stmt, Var
+from pto_jit.ir.nodes import Block, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import rename
 from pto_jit.lower.names import Scalars, index, source_name
+from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.lower.wholes.sizes import Sizes
 from pto_jit.semantic.failures import DECLARED, RESHAPE, VALID
 from pto_jit.semantic.rules import infer
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
-    from pto_jit.lower.wholes.divide import Divider
+    from pto_jit.lower.wholes.choose import LoopsOverParts
 
 Store = Callable[[Var], Op]
 """What stores a tile."""
@@ -52,7 +54,7 @@ class TilesInMemory(ABC):
     """
 
     def __init__(
-        self, divider: Divider, scope: Scope, ops: list[Op], scalars: Scalars, *, branch: int = 0
+        self, divider: LoopsOverParts, scope: Scope, ops: list[Op], scalars: Scalars, *, branch: int = 0
     ) -> None:  # fmt: skip
         self.divider, self.scope, self.ops, self.scalars, self.branch = divider, scope, ops, scalars, branch
         self.sizes = Sizes(divider.known, scalars)
@@ -124,9 +126,18 @@ class TilesInMemory(ABC):
 
     def _is_view(self, op: Op) -> bool:
         """Whether the result of an operation is a part of memory, or is put there piece by piece."""
-        if op.op == "reshape":
-            return self.sizes.kept(op) is None
-        return op.op in ("tile_slice", "concat", "stack") or (op.op == "flip" and op.attr("axis") == 0)
+        flat = self.divider.parts.flat
+        match op.op:
+            case "tile_slice" | "concat" | "stack":
+                return True
+            case "reshape":
+                return self.sizes.kept(op) is None
+            case "flip":
+                return flat or op.attr("axis") == 0
+            case "transpose":
+                return flat and _exchanges(op)
+            case _:
+                return False
 
     def _is_loaded(self, tile: Var) -> bool:
         return tile.name in self.memory or self.maker[tile.name].op == "load"
@@ -154,8 +165,8 @@ class TilesInMemory(ABC):
     def _prepare(self, tile: Var) -> None:
         """Whatever makes it possible to read a tile that is a view."""
         op = self.maker[tile.name]
-        if op.op == "flip":
-            self._flip(tile, op)
+        if op.op == "flip" and not self.divider.parts.flat:
+            self._take_rows(tile, op)
         else:
             self._remember(tile)
 
@@ -176,6 +187,8 @@ class TilesInMemory(ABC):
                 self._hold(tile, self._host("tensor_transpose", (tensor,), source_name(tile.name), axes=axes), of)
             case "reshape" if self.sizes.kept(op) is None:
                 self._reshape(tile, op)
+            case "flip" if self.divider.parts.flat:
+                self._reverse(tile, op)
             case _:
                 memory = self._new(tile)
                 self.memory.pop(tile.name, None)
@@ -293,7 +306,7 @@ class TilesInMemory(ABC):
                 if a.valid != b.valid and not (a.fits or b.fits):
                     known.check(self.scalars.block, "eq", a.valid, b.valid, VALID, op.loc, axis=k)
 
-    def _flip(self, tile: Var, op: Op) -> None:
+    def _take_rows(self, tile: Var, op: Op) -> None:
         """A tile whose first axis is reversed: rows that are taken from memory."""
         tensor, _ = self._source(op.args[0])
         size = self.sizes.of(tile)[0].valid
@@ -304,6 +317,40 @@ class TilesInMemory(ABC):
         self.maker[rows.name] = self.sizes.made[rows.name] = numbers
         self.place[rows.name] = self.place[tile.name] - 0.5
         self.maker[tile.name] = Op("take", (tile,), (tensor, rows, *zeros), (("axis", 0),), (), op.loc)
+
+    def _reverse(self, tile: Var, op: Op) -> None:
+        """Lines in the other order, a part of one line at a time; along the last axis a part is reversed, too."""
+        tensor, _ = self._source(op.args[0])
+        extents = [size.valid for size in self.sizes.of(tile)]
+        memory = self._alloc(tile, tuple(extents))
+        names, loc, width = self.divider.known.names, op.loc, self.divider.parts.elements
+        axis, last = int(op.attr("axis")), len(extents) - 1  # type: ignore[call-overload]
+        at = [names.fresh(f"{source_name(tile.name)}_at") for _ in extents]
+        inner = Scalars(names, loc)
+        some = inner.op("min", inner.op("sub", extents[last], at[last], "left"), index(width), "some")
+        begin = inner.op("sub", inner.op("sub", extents[axis], at[axis], "left"), some if axis == last else index(1))
+        places = tuple(begin if k == axis else place for k, place in enumerate(at))
+        part = names.fresh(source_name(tile.name), TileType(tile.type.dtype, (*(1,) * last, None)))  # type: ignore
+        extent = (*(index(1),) * last, some)
+        body: list[Stmt] = [*inner.block, Op("load", (part,), (tensor, *places, *extent), (), (), loc)]
+        if axis == last:
+            turned = names.fresh(source_name(tile.name), part.type)
+            body.append(Op("flip", (turned,), (part,), (("axis", axis),), (), loc))
+            part = turned
+        body.append(Op("store", (), (part, memory, *at), (), (), loc))
+        block: Block = tuple(body) if self.scope.named else (replace(self.scope, body=tuple(body)),)
+        for k in reversed(range(len(extents))):
+            step = index(width if k == last else 1)
+            block = (For("parallel", at[k], index(0), extents[k], step, block, proof=PROOF, loc=loc),)
+        self._write(block)
+        self.memory[tile.name] = memory
+
+
+def _exchanges(transpose: Op) -> bool:
+    """Whether axes change places that are longer than 1."""
+    shape = transpose.args[0].type.shape  # type: ignore[union-attr]
+    long = [k for k in transpose.attr("axes") if shape[k] != 1]  # type: ignore[union-attr, call-overload]
+    return long != sorted(long)
 
 
 def stored(tile: Var, tensor: Var, loc: Loc, offsets: Sequence[Operand] = ()) -> Op:

@@ -34,13 +34,15 @@ What follows a product in its own nest stays there: elementwise operations on it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from pto_jit.ir.nodes import Block, For, Func, If, Op, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import blocks, statements, uses, with_blocks
+from pto_jit.ir.walk import blocks, statements, with_blocks
+from pto_jit.lower.names import Scalars
 from pto_jit.lower.outwards import is_host
-from pto_jit.lower.wholes.cuts import Cuts
+from pto_jit.lower.wholes.choose import PARTS, LoopsOverParts
+from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import root_of
 from pto_jit.slotted import replace
@@ -58,13 +60,12 @@ def with_whole_products(func: Func, tiled: Callable[[Func], Func]) -> Func:
     return tiled(func if body is func.body else replace(func, body=body))
 
 
-class _Products:
-    """The scopes of a function, each or in groups of operations."""
+class _Products(LoopsOverParts):
+    """The scopes of a function, each in one or more."""
 
     def __init__(self, func: Func, tiled: Callable[[Func], Func]) -> None:
-        self.func = func
+        super().__init__(func, PARTS["ascend"], [])
         self.tiled = tiled
-        self.known = Known(func)
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -82,44 +83,54 @@ class _Products:
         ops = [s for s in scope.body if isinstance(s, Op)]
         if len(ops) < len(scope.body):
             return [scope]
-        before = _host(self.func.body, scope)
         clash = _clash(ops, self.known)
-        if clash is None and not self._left([*before, scope]):
+        if clash is None and self.in_parts(ops, scope) is not None:
             return [scope]
-        host: list[Stmt] = []
-        parts: list[Op] = []
-        made: set[str] = set()  # tiles, and numbers that are made of them
-        for op in ops:
-            if is_host(op) and not any(v.name in made for v in uses(op)):
-                host.append(op)
-            else:
-                parts += _plain(op, self.known)
-                made.update(r.name for r in op.results)
-        for behind in (_never, _is_whole) if clash is None else (_is_whole,):
-            cuts = Cuts(parts, self.known, scope, behind, _SIDE, _is_whole)
-            groups = cuts.cut()
-            if groups is None:
-                continue
-            scopes = [replace(scope, body=(g,) if isinstance(g, For) else tuple(g)) for g in groups]
-            whole = [s for s in scopes if any(isinstance(op, Op) and _is_whole(op) for op in s.body)]
-            if behind is _is_whole or not any(self._left([*before, *host, *cuts.before, s]) for s in whole):
-                return [*host, *cuts.before, *scopes]
+        parts = [part for op in ops for part in _plain(op, self.known)]
+        out = _Cutter(self, scope, parts, Scalars(self.known.names, scope.loc)).stmts()
+        if out is not None:
+            return out
         if clash is not None:
             name, op = clash
             what = f"a product that is stored into its operand `{name}`"
             raise unsupported(what, op.loc, "store into another tensor")
         return [scope]
 
-    def _left(self, body: list[Stmt]) -> bool:
-        """Whether something is done to whole tiles outside of the nests of products of the last scope."""
-        scope = self.tiled(replace(self.func, body=tuple(body))).body[-1]
-        assert isinstance(scope, Scope)
-        made = [r.type for s in scope.body if isinstance(s, Op) and s.op != "load" for r in s.results]
-        return any(isinstance(typ, TileType) and None in typ.shape for typ in made)
+    def in_parts(self, ops: list[Op], scope: Scope) -> list[Stmt] | None:
+        """Operations as a scope, whose products are nests that do all that is done to whole tiles."""
+        whole = replace(scope, body=tuple(ops))
+        if any(map(_is_whole, ops)):
+            (*_, done) = self.tiled(replace(self.func, body=(*self._before(ops), whole))).body
+            assert isinstance(done, Scope)
+            made = [r.type for s in done.body if isinstance(s, Op) and s.op != "load" for r in s.results]
+            if any(isinstance(typ, TileType) and None in typ.shape for typ in made):
+                return None
+        return [whole]
+
+    def _before(self, ops: list[Op]) -> list[Op]:
+        """What the host does for operations, as far as that is known."""
+        found: dict[str, Op] = {}
+
+        def find(operands: Iterable[Operand]) -> None:
+            for operand in operands:
+                maker = self.known.makers.get(operand.name) if isinstance(operand, Var) else None
+                if maker is not None and is_host(maker) and maker.results[0].name not in found:
+                    find(maker.args)
+                    found[maker.results[0].name] = maker
+
+        find(a for op in ops for a in op.args)
+        return [*found.values()]
 
 
-def _never(op: Op) -> bool:
-    return False
+class _Cutter(Cutter):
+    """Products are cut off, and what their operands are computed by."""
+
+    def _first(self, tile: Var) -> Var | None:
+        products = [op for op in self._needed(tile) if _is_whole(op)]
+        for operand in (a for op in products for a in op.args):
+            if isinstance(operand, Var) and operand.name not in self.memory and self.maker[operand.name].op != "load":
+                return operand
+        return next((op.results[0] for op in products if op.results[0].name != tile.name), None)
 
 
 def _is_whole(op: Op) -> bool:
@@ -162,15 +173,3 @@ def _loads(op: Op, made: dict[str, Op]) -> list[Op]:
             out += [maker] if maker.op == "load" else []
             work += maker.args
     return out
-
-
-def _host(block: Block, scope: Scope) -> list[Stmt]:
-    """What the host does before a scope, which is of this block or inside a loop or branch of it."""
-    out: list[Stmt] = []
-    for stmt in block:
-        if stmt is scope:
-            break
-        inner = [_host(b, scope) for b in blocks(stmt)] if any(s is scope for s in statements((stmt,))) else []
-        out += [s for part in inner for s in part] if inner else [stmt] if is_host(stmt) else []
-    return out
-

@@ -496,8 +496,9 @@ def of_any_size(x: pl.Tensor, y: pl.Tensor):
 
 
 def test_tiles_of_few_columns_have_as_many_rows_as_one_transfer_takes() -> None:
-    (kernel,) = kernels_of(written(narrow, *(pto.spec((None, 8), pl.f32),) * 2))
+    kernel, rest = kernels_of(written(narrow, *(pto.spec((None, 8), pl.f32),) * 2))
     assert kernel.limits == {"x_d0": 4080} and violations(kernel) == []
+    assert rest.limits == {} and not rest.alone
     (kernel,) = kernels_of(written(of_any_size, *(pto.spec((None, 8), pl.f32),) * 2))
     assert kernel.limits == {} and violations(kernel) == []
 
