@@ -36,7 +36,8 @@ class Parts:
     transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
     bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; flat: a
     core's tiles have two long axes, along one of which it reduces, and their elements do not change places on chip;
-    large: elements of a tile that one core should not have alone."""
+    large: elements of a tile that one core should not have alone; room, longest: those of a tile that is reduced at
+    once, and of a row alone."""
 
     columns: int
     rows: int
@@ -47,17 +48,19 @@ class Parts:
     constant: bool
     bounded: bool
     flat: bool
+    room: int
+    longest: int
     large: int = 8192
 
 
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
     "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True,
-                  flat=False),
+                  flat=False, room=32768, longest=65536),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095
     "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False,
-                    flat=True),
+                    flat=True, room=8192, longest=8192),
 }
 
 

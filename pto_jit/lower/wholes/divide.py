@@ -254,10 +254,10 @@ class Divider(LoopsOverParts):
     def _or_pieces(self, tiles: list[Stmt], whole: list[Stmt], scope: Scope) -> list[Stmt]:
         """Loops over parts, or other ones where the tiles of a part may be larger than a block has room for."""
         ops, loops = [s for s in tiles if isinstance(s, Op)], self.latest
-        if not self.parts.bounded or loops is None or self.asked:
+        if loops is None or self.asked:
             return whole
         scalars = Scalars(self.known.names, scope.loc)
-        limit = room(loops, ops, self.known, scalars)
+        limit = room(loops, ops, self.known, scalars, (self.parts.room, self.parts.longest))
         if limit is None:
             return whole
         told = len(self.decisions)

@@ -40,7 +40,7 @@ class LongLines(TilesInMemory):
 
     def _or_pieces(self, tile: Var, store: Store, ops: list[Op], loops: list[Stmt]) -> list[Stmt]:
         """Loops that compute a tile, or others where the tiles of a part may be larger than a block has room for."""
-        limit = self._limit(ops) if self.divider.parts.bounded else None
+        limit = self._limit(ops)
         if limit is None:
             return loops
         old = self.memory, self.views, self.maker, self.out, self.place
@@ -85,10 +85,12 @@ class LongLines(TilesInMemory):
 
     def _limit(self, ops: list[Op]) -> tuple[Operand, int] | None:
         """As `room`; of what is in a branch nobody asks for the number, which may be that of memory made there."""
-        assert self.divider.latest is not None
+        if self.divider.latest is None:
+            return None
         known = self.divider.known
         scalars = Scalars(known.names, self.scope.loc) if self.branch else self.scalars
-        return room(self.divider.latest, ops, known, scalars, self.parts)
+        parts = self.divider.parts
+        return room(self.divider.latest, ops, known, scalars, (parts.room, parts.longest), self.parts)
 
     def _reduce(self, op: Op, tile: Var) -> None:
         """Make a reduction one of partial results; it has memory where it is read for every line of a tile."""

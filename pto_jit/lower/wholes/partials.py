@@ -43,10 +43,6 @@ MOST = 64
 """Partial results of a line at most: the lines of these fit a block, and so many blocks keep a device busy."""
 ROWS, COLUMNS, ROW = 32, 128, 2048
 """The tile of a step: down columns, and along a row."""
-ROOM = 32768
-"""Elements of a tile that is reduced at once, which the registers of a block hold."""
-LONGEST = 65536
-"""The same of a row alone."""
 
 
 def divides(op: Op) -> bool:
@@ -63,12 +59,13 @@ def working(op: Op) -> tuple[str, DType]:
 
 
 def room(
-    loops: PartLoops, ops: Sequence[Op], known: Known, scalars: Scalars, few: Collection[Operand] = ()
-) -> tuple[Operand, int] | None:
+    loops: PartLoops, ops: Sequence[Op], known: Known, scalars: Scalars, most: tuple[int, int],
+    few: Collection[Operand] = (),
+) -> tuple[Operand, int] | None:  # fmt: skip
     """How many elements the largest tile of a part has, and how many it may have; None where it fits, or only a row is
     long of which the host does not know how long it may be.
 
-    few: extents that are `MOST` at most.
+    most: of a tile that is reduced at once, and of a row alone; few: extents that are `MOST` at most.
     """
     parts = {line.axis: line.part for line in loops.chosen}
     best: tuple[int, int, Var] | None = None
@@ -94,9 +91,8 @@ def room(
         elements = scalars.op("mul", elements, index(MOST) if extent in few else extent, "elements")
     row = whole == [list(own)[-1]]
     if isinstance(elements, Const):
-        most = LONGEST if row else ROOM
-        return None if elements.value <= most else (elements, most)
-    return None if row else (elements, ROOM)
+        return None if elements.value <= most[row] else (elements, most[row])
+    return None if row else (elements, most[0])
 
 
 def reduced_along(
@@ -124,7 +120,9 @@ def reduced_along(
         to = inner if line.axis == own[axis] else head
         loops.extents[line.axis] = index(1)
         if line.part > 1:
-            most = scalars.op("min", line.extent, index(line.part), "most")
+            most = index(line.part)
+            if loops.bounded:
+                most = scalars.op("min", line.extent, most, "most")
             left = to.op("sub", line.extent, loops.at[line.axis], "left")
             loops.extents[line.axis] = to.op("min", left, most, "some")
     inside: list[Stmt] = [*inner.block]
