@@ -20,7 +20,7 @@ The writer is imported when something is compiled; a kernel from the disk cache 
   operations outside of groups; these divided among the workers
 * `ranks`, `merging`: rows sorted by vectors
 * `products`, `matmul/`: matrix products: operands, and the generated library
-* `spmd/`: loops over elements, several iterations at a time
+* `versions`, `spmd/`: loops over elements: for likely extents and any; several iterations at a time
 * `tensors`, `parallel`, `tasks`, `task_kinds`, `task_regions`, `racing`: orchestration: tensors, divided loops,
   tasks, checked loops
 * `optimising`, `machine_code`: LLVM's passes, its code generator

@@ -65,6 +65,7 @@ class FunctionWriter(Frame):
         self.recording = False  # accesses to tensors are compared with those of other iterations (debug)
         self.loops: list[LoopExits] = []
         self.plain = False  # loops are written for the few calls that do not take the fast way
+        self.versions = True  # loops may be written for likely extents and for any
         self.apart: bool | None = None  # whether tensors share no memory; None: that is asked loop by loop
         self.results: Callable[[Sequence[Operand]], None] | None = None
         self.callees: dict[str, ir.Function] = {}
@@ -300,6 +301,15 @@ class FunctionWriter(Frame):
             write_parallel(self, stmt)
             return
         inside = list(statements(stmt.body))
+        if any(isinstance(s, Op) and s.op in ("getelem", "setelem") for s in inside):
+            from pto_jit.targets.cpu.versions import write_versions  # here: kernels of tiles alone never need it
+
+            write_versions(self, stmt, lambda: self._loop(stmt, inside))
+        else:
+            self._loop(stmt, inside)
+
+    def _loop(self, stmt: For, inside: Sequence[Stmt]) -> None:
+        """A loop that this frame has for itself; `inside`: all statements of its body."""
         lanes = stmt.kind in ("parallel", "in_chunk") or any(isinstance(s, For) and s.proof for s in (stmt, *inside))
         if lanes and not self.recording and not any(isinstance(s, (Call, Fuse)) for s in inside):
             from pto_jit.targets.cpu.spmd import write_loop  # here: kernels of tiles alone never need it

@@ -104,7 +104,9 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
                 inner, stmt, lanes, first, count, inner_step, lambda: _iterations(inner, stmt, begin, end, iteration)
             )
     if lanes is None:
-        _iterations(inner, stmt, begin, end, iteration)
+        from pto_jit.targets.cpu.versions import write_versions
+
+        write_versions(inner, stmt, lambda: _iterations(inner, stmt, begin, end, iteration))
     inner.code.go(inner.code.leave)
     inner.close()
     count = _trip_count(w, start, stop, step, stmt)
