@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Loops in two versions, one for tensors whose last axis is as short as the loop's indices say.
 
-``y[i, j] = x[i, j, 0] + x[i, j, 1] + x[i, j, 2]``: the channels of an image or the coordinates of points mostly are what
-such a loop reads, all of them.  With a constant last extent elements lie a constant distance apart, and the loop
+``y[i, j] = x[i, j, 0] + x[i, j, 1] + x[i, j, 2]``: the channels of an image or the coordinates of points mostly are
+what such a loop reads, all of them.  With a constant last extent elements lie a constant distance apart, and the loop
 vectoriser loads them side by side and takes them apart in registers; at a distance that is known when run alone it
 collects them one by one, or leaves the loop as it is.  So the loop is written twice, and the extents decide when it
 runs.
@@ -10,7 +10,7 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var
@@ -92,7 +92,7 @@ def _carries_floats(w: FunctionWriter, loop: For) -> bool:
 
 
 def _straight(block: Block, ends: dict[str, int]) -> list[Op] | None:
-    """The operations of a block that is of elements and has no other loops than such with constant bounds; None: it is not."""
+    """The operations of a block of elements without other loops than such with constant bounds; None: it is not one."""
     out: list[Op] = []
     for stmt in block:
         if is_other(stmt):
