@@ -6,8 +6,9 @@ written, sums term by term.  But where no variable and no element connects two i
 and a processor's lanes may be one iteration each: a product written as three loops over elements then runs in vectors
 along the columns although each sum stays in order.  What an inner loop without carried variables has is left to the
 optimiser, which takes the iterations of innermost loops together by itself; these are the loops around a loop or a
-`while` that carries something, and innermost ones with functions such as `exp` and reads at indices read from memory:
-the optimiser compares where accesses may lie, and does not know that of such reads.
+`while` that carries something, innermost ones with functions such as `exp` and reads at indices read from memory (the
+optimiser compares where accesses may lie, and does not know that of such reads), and innermost ones that carry running
+extremes or running sums of integers (`scans`).
 
 What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
 (`For.proof` of a sequential loop).
@@ -26,6 +27,8 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.kept import kept_elements
 from pto_jit.lower.names import source_name
+from pto_jit.lower.scans import Root, scans
+from pto_jit.semantic.races import roots
 from pto_jit.slotted import replace
 
 _MOST = 48  # accesses of a loop whose pairs are worth comparing
@@ -35,18 +38,24 @@ def find_independent(module: Module, decisions: list[Decision]) -> Module:
     """Give every sequential loop around other loops that is independent its `proof`; each one is a `Decision`."""
 
     def transform(func: Func) -> Func:
-        if not any(isinstance(s, For) and _is_candidate(s) for s in statements(func.body)):
+        known = roots(func.body)
+
+        def root(name: str) -> str:
+            return known.get(name, name)
+
+        if not any(isinstance(s, For) and _is_candidate(s, root) for s in statements(func.body)):
             return func
-        body = _Finder(Dependences(func, module), decisions).block(func.body)
+        body = _Finder(Dependences(func, module), decisions, root).block(func.body)
         return func if body is func.body else replace(func, body=body)
 
     return map_funcs(module, transform)
 
 
 class _Finder:
-    def __init__(self, dependences: Dependences, decisions: list[Decision]) -> None:
+    def __init__(self, dependences: Dependences, decisions: list[Decision], root: Root) -> None:
         self.dependences = dependences
         self.decisions = decisions
+        self.root = root
 
     def block(self, block: Block) -> Block:
         result = tuple(self.statement(s) for s in block)
@@ -56,7 +65,7 @@ class _Finder:
         if isinstance(stmt, Op):
             return stmt
         out = with_blocks(stmt, tuple(map(self.block, blocks(stmt))))
-        if isinstance(stmt, For) and _is_candidate(stmt):
+        if isinstance(stmt, For) and _is_candidate(stmt, self.root):
             assert isinstance(out, For)
             return self.loop(stmt, out)
         return out
@@ -66,18 +75,24 @@ class _Finder:
         found = self.dependences.found.loop_of(source)
         if found is None or len(self.dependences.found.inside(found)) > _MOST:
             return loop
-        answer = self.dependences.may_run_parallel(found, apart=True)
+        running = [s.var.name for s in scans(source, self.root)]
+        answer = self.dependences.may_run_parallel(found, apart=True, but=running)
         if not answer.proven:
             return loop
         reason = f"several iterations at a time where the arguments do not share memory: {answer.reason}"
+        if running:
+            reason += f" but {', '.join(f'`{source_name(name)}`' for name in running)}, whose grouping does not matter"
         self.decisions.append(Decision("schedule", (source_name(loop.var.name),), True, reason, loop.loc))
         return replace(loop, proof=answer.reason)
 
 
-def _is_candidate(loop: For) -> bool:
-    """Whether a loop is a sequential one over elements that carries nothing, and not one for the optimiser."""
+def _is_candidate(loop: For, root: Root) -> bool:
+    """Whether a loop is a sequential one over elements that carries nothing but running extremes and sums, and not one
+    for the optimiser."""
     if loop.kind != "sequential" or loop.proof or not isinstance(loop.step, Const):
         return False
+    if scans(loop, root):
+        return True
     inside = list(statements(loop.body))
     loops = [s for s in inside if isinstance(s, (For, While))]
     if not (any(isinstance(s, While) or _carried(s) or kept_elements(s) for s in loops) if loops else _gathers(inside)):

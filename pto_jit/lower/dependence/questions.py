@@ -8,7 +8,7 @@ promises with `parallel=True` or `chunk=` is believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from pto_jit.ir.flow import free_vars
@@ -106,17 +106,17 @@ class Dependences:
         sure = witness.conflict.verdict == "yes"
         return Answer("no" if sure else "unknown", self._reason(witness), witness)
 
-    def may_run_parallel(self, loop: Loop, *, apart: bool = False) -> Answer:
+    def may_run_parallel(self, loop: Loop, *, apart: bool = False, but: Collection[str] = ()) -> Answer:
         """Whether the iterations of `loop` are independent: no variable and no element connects two of them.
 
-        `apart`: suppose that different arguments do not share memory.
+        `apart`: suppose that different arguments do not share memory; `but`: variables that may connect them.
         """
         stmt = loop.stmt
         if not isinstance(stmt, For):
             return Answer("unknown", "a while loop runs in order")
         assigned = block_defs(stmt.body)
         for var in free_vars(stmt.body):
-            if var.name in assigned:
+            if var.name in assigned and var.name not in but:
                 return Answer("no", f"`{source_name(var.name)}` is carried from one iteration to the next")
         effect = self._outside(loop)
         if effect is not None:

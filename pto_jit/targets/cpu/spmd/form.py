@@ -17,6 +17,7 @@ from pto_jit.ir.nodes import Block, Break, Const, Continue, For, If, Op, Operand
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import block_defs, defs, rename, statements, uses, variables
 from pto_jit.lower.groups.axes import is_elementwise
+from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import field, frozen, mutable, replace
 
 
@@ -240,7 +241,7 @@ class _Builder:
 def _check(op: Op) -> None:
     if any(isinstance(v.type, TileType) for v in (*op.args, *op.results)) or op.regions:
         raise Unfit(f"it has tiles (`{op.op}`)")
-    if op.op not in ("getelem", "setelem", "dim") and not is_elementwise(op):
+    if op.op not in ("getelem", "setelem", "dim", PREFIX, BEFORE) and not is_elementwise(op):
         raise Unfit(f"it has the operation `{op.op}`")
     if not all(isinstance(r.type, ScalarType) for r in op.results):
         raise Unfit(f"it has the operation `{op.op}`")

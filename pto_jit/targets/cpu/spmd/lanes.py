@@ -14,6 +14,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Reduction, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu import access
 from pto_jit.targets.cpu.constants import (
@@ -35,6 +36,7 @@ from pto_jit.targets.cpu.constants import (
 from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.spmd.prefixes import Prefixes
 from pto_jit.targets.cpu.spmd.squares import read_squares
 from pto_jit.targets.cpu.spmd.variance import Variance
 from pto_jit.targets.cpu.values import Slot, Tensor
@@ -70,6 +72,7 @@ class Lanes:
         self.streams = False  # whole vectors are stored past the caches, to aligned addresses
         self.values: dict[str, list[Value] | Linear] = {}
         self.slots: dict[str, list[Value]] = {}
+        self.prefixes = Prefixes(w, width)
 
     @property
     def count(self) -> int:
@@ -254,7 +257,7 @@ class Lanes:
         if op.op == "setelem":
             self._setelem(op)
             return
-        if not any(self.varies(a) for a in op.args):
+        if op.op not in (PREFIX, BEFORE) and not any(self.varies(a) for a in op.args):
             self.w.op(op)
             result = op.results[0]
             if result.name in self.variance.varying:  # not for all lanes
@@ -265,6 +268,8 @@ class Lanes:
             return
         if op.op == "getelem":
             value = self._getelem(op)
+        elif op.op in (PREFIX, BEFORE):
+            value = self.prefixes.apply(op, self.vectors(op.args[0]))
         else:
             value = self._linear(op)
             if value is None:

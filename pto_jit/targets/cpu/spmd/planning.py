@@ -12,7 +12,8 @@ from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
 from pto_jit.ir.walk import block_defs, blocks, statements
 from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
-from pto_jit.slotted import frozen
+from pto_jit.lower.scans import scanned, scans
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.access import edges
 from pto_jit.targets.cpu.code import PLAIN
 from pto_jit.targets.cpu.constants import Index, Value, i64
@@ -31,6 +32,7 @@ _AROUND = 12  # statements around loops that are worth writing twice
 _ENOUGH = 4  # operations for each element collected from all over, where lanes leave a loop at different times
 _FEW = 4  # operations of loops inside of which eight are better than four iterations next to each other
 _UNROLLED = 32  # iterations of loops inside that the optimiser writes one after the other
+_LEAST = 4  # lanes that have a running sum together sooner than one after the other
 _SHORT = 24  # operations of a body that is worth several vectors side by side
 
 
@@ -43,6 +45,8 @@ class Plan:
     traits: Traits
     width: int
     parts: int
+    running: bool = False
+    """Whether lanes need what those before them have: then all of a group have an iteration."""
 
     @property
     def lanes(self) -> int:
@@ -66,17 +70,21 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
 
 
 def _plan(w: FunctionWriter, loop: For) -> Plan | None:
-    if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug or read_later(w.func, loop):
+    if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug:
+        return None
+    running = scans(loop, w.root) if is_proven(loop) else ()
+    if read_later(w.func, loop, [s.var for s in running]):
         return None
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
-    if any(_rounds(s.body) <= _UNROLLED or plan(w, s) for s in inner):
+    if any((_rounds(s.body) <= _UNROLLED and not scans(s, w.root)) or plan(w, s) for s in inner):
         return None  # what the program has inside runs in vectors along its rows
     # lanes take every n-th iteration, so what they combine must commute: the named operations do
     if not all(isinstance(r.combine, str) for r in loop.reductions):
         return None
     kept = [v for r in loop.reductions for v in r.state]
     try:
-        body = keep_elements(loop.body, w.root) if is_proven(loop) else loop.body
+        body = scanned(loop, running, w.root) if running else loop.body
+        body = keep_elements(body, w.root) if is_proven(loop) else body
         body = read_once(body)
         form = build(body, [loop.var], kept=kept)
     except Unfit:
@@ -90,7 +98,10 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
     if traits.repeats and not (traits.control or traits.math) and _rounds(loop.body) <= _UNROLLED:
         return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
-    return _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop))
+    found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop))
+    if not running or found is None:
+        return found
+    return replace(found, running=True) if found.width >= _LEAST and not traits.math else None
 
 
 def _with_squares(w: FunctionWriter, variance: Variance) -> Traits:
@@ -174,10 +185,10 @@ def _side_by_side(w: FunctionWriter, form: Form, variance: Variance, traits: Tra
     return Plan(form, variance, traits, 1, 8 if traits.operations_inside <= _FEW else 4)
 
 
-def read_later(func: Func, loop: For) -> bool:
-    """Whether the code around a loop reads what the body assigns."""
+def read_later(func: Func, loop: For, but: Sequence[Var] = ()) -> bool:
+    """Whether the code around a loop reads what the body assigns, other than the variables `but`."""
     inside, everywhere = read_counts(loop.body), read_counts(func.body)
-    kept = {v.name for r in loop.reductions for v in r.state}
+    kept = {v.name for v in (*but, *(v for r in loop.reductions for v in r.state))}
     return any(everywhere[name] > inside[name] for name in {*block_defs(loop.body), loop.var.name} - kept)
 
 
@@ -294,13 +305,16 @@ def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index,
             lanes.finish(reduction)
 
     stream = None
-    if not (traits.control or traits.repeats or loop.reductions):
+    if not (traits.control or traits.repeats or loop.reductions or plan.running):
         stream = stream_of(w, loop, plan.form, plan.variance, plan.width, _lanes_at(w, first, 0, step))
     if stream is not None:
         _streamed(w, stream, count, plan, once, groups, group)
-    elif plan.width == 1:
+    elif plan.width == 1 or plan.running:
         whole = code.floor(count, plan.lanes)
         groups(0, whole, plan.parts, masked=False)
+        if plan.width > 1 and plan.parts > 1:
+            several, whole = whole, code.floor(count, plan.width)
+            groups(several, whole, 1, masked=False)
         w.mutable = saved
         begin, stop = (code.wrapping("add", first, code.wrapping("mul", k, step)) for k in (whole, count))
         in_order(w, loop, begin, stop, step, plain=True)

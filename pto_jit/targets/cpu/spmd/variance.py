@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import field, mutable
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Form, Leave, Node, Path, Repeat, inner_path
 from pto_jit.targets.vecmath import RECIPES
@@ -129,8 +130,8 @@ class Variance:
 
     def _compute(self, node: Compute) -> None:
         op = node.op
-        if op.op == "dim":
-            uniform = True
+        if op.op in ("dim", PREFIX, BEFORE):
+            uniform = op.op == "dim"
         elif op.op in ("getelem", "setelem"):
             uniform = all(self.uniform(a) for a in op.args if isinstance(a.type, ScalarType))
         else:
@@ -244,7 +245,7 @@ class Variance:
             if r.name not in self.varying:
                 continue
             self.steps[r.name] = self._step(op)
-            if r.type.dtype.kind == "f":
+            if r.type.dtype.kind == "f" or op.op == PREFIX:
                 _widen(out, r.type.dtype)
 
     def step(self, operand: Operand) -> Step:
