@@ -22,7 +22,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
@@ -139,8 +138,15 @@ class TilesInMemory(ABC):
             case _:
                 return False
 
+    def _maker_of(self, tile: Var) -> Op:
+        """What makes a tile; CutError where it is made elsewhere, as a whole."""
+        op = self.maker.get(tile.name)
+        if op is None:
+            raise CutError
+        return op
+
     def _is_loaded(self, tile: Var) -> bool:
-        return tile.name in self.memory or self.maker[tile.name].op == "load"
+        return tile.name in self.memory or self._maker_of(tile).op == "load"
 
     def _write(self, stmts: Sequence[Stmt]) -> None:
         """Put statements behind what the numbers that they need are computed by."""
@@ -164,7 +170,7 @@ class TilesInMemory(ABC):
 
     def _prepare(self, tile: Var) -> None:
         """Whatever makes it possible to read a tile that is a view."""
-        op = self.maker[tile.name]
+        op = self._maker_of(tile)
         if op.op == "flip" and not self.divider.parts.flat:
             self._take_rows(tile, op)
         else:
@@ -175,7 +181,7 @@ class TilesInMemory(ABC):
         assert isinstance(tile, Var)
         if tile.name in self.memory_of_our_own:
             return
-        op = self.maker[tile.name]
+        op = self._maker_of(tile)
         match op.op:
             case "tile_slice":
                 self._slice(tile, op)
@@ -218,7 +224,7 @@ class TilesInMemory(ABC):
         known = self.memory.get(tile.name)
         if known is not None:
             return known, self.views.get(tile.name)
-        op = self.maker[tile.name]
+        op = self._maker_of(tile)
         if op.op != "load" or op.attr("pad"):
             self._remember(tile)
             return self.memory[tile.name], self.views.get(tile.name)
@@ -311,7 +317,10 @@ class TilesInMemory(ABC):
         tensor, _ = self._source(op.args[0])
         size = self.sizes.of(tile)[0].valid
         last = self.scalars.op("sub", size, index(1), "last")
-        rows = self.divider.known.names.fresh("rows", TileType(i64, tile.type.shape[:1]))  # type: ignore[union-attr]
+        (kind,) = infer("arange", (last, index(-1), size), {})
+        if kind.shape != tile.type.shape[:1]:  # type: ignore[union-attr]  # fewer rows than it is declared to have
+            raise CutError
+        rows = self.divider.known.names.fresh("rows", kind)
         numbers = Op("arange", (rows,), (last, index(-1), size), (), (), op.loc)
         zeros = (index(0),) * tensor.type.rank  # type: ignore[union-attr]
         self.maker[rows.name] = self.sizes.made[rows.name] = numbers

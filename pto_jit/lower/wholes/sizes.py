@@ -132,7 +132,8 @@ class Sizes:
         )
 
     def _joined(self, op: Op, rank: int) -> tuple[Size, ...]:
-        """Axes of extent 1 are those of others, and so are those that fit any."""
+        """Axes of extent 1 are those of others, and so are those that fit any; what is known to be whole tells of
+        others, which have to agree."""
         out: list[Size] = []
         tiles = [a for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
         for k in range(rank):
@@ -141,7 +142,9 @@ class Sizes:
                 at = k - rank + tile.type.rank  # type: ignore[union-attr]
                 if at >= 0 and tile.type.shape[at] != 1:  # type: ignore[union-attr]
                     wide.append(self.of(tile)[at])
-            out.append(next((size for size in wide if not size.fits), wide[0] if wide else ONE))
+            sure = [size for size in wide if not size.fits]
+            out.append(next((size for size in sure if size.whole and isinstance(size.valid, Const)),
+                            (sure or wide or [ONE])[0]))  # fmt: skip
         return tuple(out)
 
     def _reshaped(self, op: Op) -> tuple[Size, ...]:

@@ -241,3 +241,57 @@ def test_what_is_explained_is_what_is_written() -> None:
     told = [str(d) for d in compiled.decisions]
     assert sum("what is computed of whole tensors is divided" in d for d in told) >= 2
     assert [str(d) for d in product.explain(*specs).decisions] == told
+
+
+N = pl.dynamic("N")
+M = pl.dynamic("M")
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [13, 33])
+def test_rows_of_which_there_may_be_fewer_are_reversed(rows: int) -> None:
+    """A tile of 24 rows, of which as many are valid as the tensor has."""
+
+    @pto.jit
+    def reversed_rows(x: pl.Tensor[[N, M], pl.f32], y: pl.Tensor[[N, M], pl.f32]):
+        t = pl.flip(pl.cumsum(x[:24], axis=0), axis=0)
+        y[:24] = pl.cumsum(t, axis=1)
+
+    x, _, y = arguments((rows, 40))
+    _, (_, got) = emulated(reversed_rows, x, y, orders=(1,))
+    y[:24] = x[:24].cumsum(axis=0)[::-1].cumsum(axis=1)
+    np.testing.assert_allclose(got, y, rtol=1e-4, atol=1e-4)
+
+
+def test_a_run_time_extent_that_meets_a_known_one_is_that_one() -> None:
+    """So rows of what is made of both are known to be whole, and reversed by what they are divided into."""
+
+    @pto.jit
+    def meeting(x: pl.Tensor[[N, 24], pl.f32], w: pl.Tensor[[N], pl.f32], v: pl.Tensor[[24], pl.f32],
+                h: pl.Tensor[[3, N, 24], pl.f32]):  # fmt: skip
+        t = pl.flip(pl.load(w, [0], [x.shape[0]]) + pl.cumsum(v, axis=0), axis=0) - h
+        h[...] = t + pl.max(t, axis=2, keepdims=True)
+
+    rng = np.random.default_rng(1)
+    x, w, v, h = (rng.standard_normal(shape, np.float32) for shape in ((24, 24), (24,), (24,), (3, 24, 24)))
+    compiled = meeting.compile(x, w, v, h, target="cuda")
+    t = (w + v.cumsum())[::-1] - h
+    interpreter.run(compiled._lowered().modules["divided"], [x, w, v, h])
+    np.testing.assert_allclose(h, t + t.max(axis=2, keepdims=True), rtol=1e-4, atol=1e-4)
+    short = [np.zeros((20, 24), np.float32), np.zeros(20, np.float32), v, np.zeros((3, 20, 24), np.float32)]
+    with pytest.raises(pto.PtoError, match="PTO-H202: .*20 and 24|PTO-H202: .*24 and 20"):
+        interpreter.run(compiled._lowered().modules["divided"], short)
+
+
+@needs_compiler
+def test_another_shape_of_a_tile_that_is_made_whole() -> None:
+    """The scan of any function is no operation that is divided: what is made of it is no view of memory."""
+
+    @pto.jit
+    def after_a_scan(x, y):
+        t = pl.reshape(pl.associative_scan(x * 2.0, 1, lambda a, b: pl.maximum(a, b)), (x.shape[0] * x.shape[1],))
+        y[...] = pl.cumsum(pl.min(t, axis=0, keepdims=True), axis=0)
+
+    x, _, y = arguments((5, 7))
+    _, (_, got) = emulated(after_a_scan, x, y, orders=(1,))
+    np.testing.assert_allclose(got, np.full_like(y, np.maximum.accumulate(x * 2, axis=1).min()))
