@@ -17,14 +17,26 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from pto_jit.dtypes import i32
 from pto_jit.ir.nodes import Const, If, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TensorType, TileType, Type
+from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.wholes.memory import CutError, Store, TilesInMemory, stored
-from pto_jit.lower.wholes.partials import MOST, ROW, ROWS, chunks_of, divides, reduced_along, room, working
+from pto_jit.lower.wholes.partials import (
+    EXTREMES,
+    MOST,
+    ROW,
+    ROWS,
+    chunks_of,
+    divides,
+    reduced_along,
+    room,
+    working,
+)
 from pto_jit.lower.wholes.sizes import Size
+from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
 
@@ -70,6 +82,9 @@ class LongLines(TilesInMemory):
 
     def _emit_pieces(self, tile: Var, store: Store) -> None:
         """Compute a tile, with memory for what is reduced to make it, of which there are partial results."""
+        for op in self._needed(tile):
+            if op.op in EXTREMES and op.results[0].name not in self.memory:
+                self._look_for(op)
         reductions = [op for op in self._needed(tile) if divides(op) and op.results[0].name not in self.memory]
         if not reductions:
             raise CutError
@@ -91,6 +106,30 @@ class LongLines(TilesInMemory):
         scalars = Scalars(known.names, self.scope.loc) if self.branch else self.scalars
         parts = self.divider.parts
         return room(self.divider.latest, ops, known, scalars, (parts.room, parts.longest), self.parts)
+
+    def _look_for(self, op: Op) -> None:
+        """Make the place of an extreme the first one where that is, or where a NaN is, which is the extreme then."""
+        tile, (result,) = op.args[0], op.results
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
+        (axis, *more), size = reduced_axes(op), self.sizes.of(tile)[reduced_axes(op)[0]]
+        if more or not size.whole:  # of no elements it is another number
+            raise CutError
+
+        def made(name: str, *args: Operand, **attrs: Any) -> Var:
+            (kind,) = infer(name, args, attrs)
+            return self._made(kind, Op(name, (), args, tuple(attrs.items()), (), op.loc), result)
+
+        self.divider.known.check(self.scalars.block, "le", size.valid, index(MOST_PLACES), PLACES, op.loc, what=op.op)
+        here = made("eq", tile, made(EXTREMES[op.op], tile, axes=(axis,), keepdims=True))
+        if tile.type.dtype.kind == "f":
+            here = made("or", here, made("ne", tile, tile))
+        numbers = made("arange", Const(0, ScalarType(i32)), Const(1, ScalarType(i32)), size.valid)
+        if tile.type.rank > 1:
+            sides = (size.valid if k == axis else index(1) for k in range(tile.type.rank))
+            numbers = made("reshape", numbers, *sides)
+        places = made("select", here, numbers, Const(MOST_PLACES, ScalarType(i32)))
+        attrs = (("axes", (axis,)), ("keepdims", bool(op.attr("keepdims"))))
+        self.maker[result.name] = Op("min", (result,), (places,), attrs, (), op.loc)
 
     def _reduce(self, op: Op, tile: Var) -> None:
         """Make a reduction one of partial results; it has memory where it is read for every line of a tile."""
@@ -117,8 +156,18 @@ class LongLines(TilesInMemory):
         else:
             wide = self._made(TileType(work, result.type.shape), last, result)
             self.maker[result.name] = Op("cast", (result,), (wide,), (("dtype", result.type.dtype),), (), op.loc)
-        if _long_axes(tile.type) > _long_axes(result.type):
+        if self._is_spread(result, tile):
             self._remember(result)
+
+    def _is_spread(self, part: Var, tile: Var) -> bool:
+        """Whether what a tile is made of is read for every line of something on the way there."""
+        made = {part.name}
+        for op in self._needed(tile):
+            if any(isinstance(a, Var) and a.name in made for a in op.args):
+                if any(_long_axes(r.type) > _long_axes(part.type) for r in op.results):
+                    return True
+                made.update(r.name for r in op.results)
+        return False
 
     def _partials(self, op: Op, tile: Var, axis: int) -> Var:
         """A tile of partial results of a tile along an axis, in memory."""
@@ -169,5 +218,6 @@ class LongLines(TilesInMemory):
         return ops if self.scope.named else [replace(self.scope, body=tuple(ops))]
 
 
-def _long_axes(tile: TileType) -> int:
+def _long_axes(tile: Type) -> int:
+    assert isinstance(tile, TileType)
     return sum(n != 1 for n in tile.shape)

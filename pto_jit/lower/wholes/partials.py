@@ -39,6 +39,8 @@ from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
 from pto_jit.slotted import replace
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
+EXTREMES = {"argmax": "max", "argmin": "min"}
+"""What the places are of that these operations look for."""
 MOST = 64
 """Partial results of a line at most: the lines of these fit a block, and so many blocks keep a device busy."""
 ROWS, COLUMNS, ROW = 32, 128, 2048
@@ -70,7 +72,7 @@ def room(
     parts = {line.axis: line.part for line in loops.chosen}
     best: tuple[int, int, Var] | None = None
     for op in ops:
-        tile = op.args[0] if divides(op) else None
+        tile = op.args[0] if divides(op) or op.op in EXTREMES else None
         own = loops.lines.axes(tile) if tile is not None else {}
         if not isinstance(tile, Var) or all(own.get(k) in (None, *parts) for k in reduced_axes(op)):
             continue

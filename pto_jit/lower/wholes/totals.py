@@ -59,12 +59,11 @@ from pto_jit.lower.reductions.partials import Emit
 from pto_jit.lower.wholes.choose import PARTS, is_movable
 from pto_jit.lower.wholes.divide import Divider
 from pto_jit.lower.wholes.parted import PROOF, PartLoops
+from pto_jit.lower.wholes.partials import COMBINE, EXTREMES
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
 
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
-_PLACES = {"argmax": "max", "argmin": "min"}
 _PARTS = {
     # a part is worth the barriers of a block that reduces it; known extents count: no kernel divides such a tile
     "cuda": replace(PARTS["cuda"], rows=8, elements=8192, constant=True),
@@ -112,7 +111,7 @@ class _Totals:
                 inner = tuple(self.block(b, scope) for b in old)
                 new = (stmt,) if all(a is b for a, b in zip(old, inner, strict=True)) else (with_blocks(stmt, inner),)
             elif scope is not None and isinstance(stmt, Op) and _is_total(stmt):
-                done = self._place(stmt, out, scope) if stmt.op in _PLACES else self._total(stmt, out, scope)
+                done = self._place(stmt, out, scope) if stmt.op in EXTREMES else self._total(stmt, out, scope)
                 new = () if done else new
             changed |= len(new) != 1 or new[0] is not stmt
             out += new
@@ -124,9 +123,9 @@ class _Totals:
         tile, result, names = op.args[0], op.results[0], self.divider.known.names
         assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         old, told = list(before), len(self.decisions)
-        best = names.fresh(_PLACES[op.op], ScalarType(tile.type.dtype))
+        best = names.fresh(EXTREMES[op.op], ScalarType(tile.type.dtype))
         axes = tuple(range(tile.type.rank))
-        loops = self._total(Op(_PLACES[op.op], (best,), (tile,), (("axes", axes), ("keepdims", False)), (), op.loc),
+        loops = self._total(Op(EXTREMES[op.op], (best,), (tile,), (("axes", axes), ("keepdims", False)), (), op.loc),
                             before, scope)  # fmt: skip
         own = loops.lines.axes(tile) if loops is not None else {}
         if loops is None or any(axis not in loops.found for axis in own.values()):
@@ -196,7 +195,7 @@ class _Totals:
             work = f32
         elif op.op in ("any", "all"):  # devices merge numbers
             work = i32
-        kind = _COMBINE[op.op]
+        kind = COMBINE[op.op]
         type = ScalarType(work)
         total = Var(result.name, type) if result.type == type else names.fresh(result.name, type)
         start = Const(0.0, type) if kind == "add" and work.kind == "f" else identity(kind, work)
@@ -324,7 +323,7 @@ class _Part:
             tile = wide
         self.value = names.fresh("part", ScalarType(work))
         attrs = tuple((key, False if key == "keepdims" else value) for key, value in op.attrs)
-        name = _COMBINE[op.op] if op.op in ("any", "all") else op.op
+        name = COMBINE[op.op] if op.op in ("any", "all") else op.op
         self.stmts.append(Op(name, (self.value,), (tile,), attrs, (), op.loc))
 
 
@@ -335,7 +334,7 @@ def _makes_tiles(stmt: Stmt) -> bool:
 
 def _is_total(op: Op) -> bool:
     """Whether an operation reduces a tile to one value that parts can have a share in."""
-    if op.op not in (*_COMBINE, *_PLACES) or not is_reduction(op):
+    if op.op not in (*COMBINE, *EXTREMES) or not is_reduction(op):
         return False
     tile = op.args[0].type
     assert isinstance(tile, TileType)

@@ -121,11 +121,20 @@ def long_columns(x, z, y):
     z[0] = pl.max(x, axis=0)
 
 
+def places(x, z, y):
+    """Of equal extremes, of NaN (in some of the columns), of what is computed of another reduction."""
+    y[0] = pl.argmax(pl.floor(x * 2.0), axis=0).to(pl.f32)
+    y[1] = pl.argmin(pl.log(x + 3.0), axis=0).to(pl.f32)
+    y[2] = pl.mean((x - pl.mean(x, axis=0)) ** 2.0, axis=0)
+    z[:, :] = (x == pl.max(x, axis=0)).to(pl.f32) + pl.argmax(x, axis=0, keepdims=True).to(pl.f32)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     fn.__name__: fn
     for fn in (
         parts_of_a_tile, joined, stacked, other_shapes, rows_and_columns, gradients, scans_both_ways, distances,
         two_halves, interleaved, exchanged, atomics, stored_and_updated, generated, products, long_columns,
+        places,
     )
 }  # fmt: skip
 
@@ -156,7 +165,7 @@ def test_all_of_it_is_in_loops_that_compute_the_same(name: str, shape: tuple[int
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "shape"), [("joined", (45, 50)), ("two_halves", (45, 50)), ("long_columns", (1100, 5))])
+@pytest.mark.parametrize(("name", "shape"), [("joined", (45, 50)), ("two_halves", (45, 50)), ("long_columns", (1100, 5)), ("places", (1100, 5))])
 def test_kernels_of_what_is_cut(name: str, shape: tuple[int, int]) -> None:
     given = arguments(shape)
     _, got = emulated(pto.jit(KERNELS[name]), *given, orders=(1,))
@@ -279,7 +288,7 @@ def test_a_run_time_extent_that_meets_a_known_one_is_that_one() -> None:
     interpreter.run(compiled._lowered().modules["divided"], [x, w, v, h])
     np.testing.assert_allclose(h, t + t.max(axis=2, keepdims=True), rtol=1e-4, atol=1e-4)
     short = [np.zeros((20, 24), np.float32), np.zeros(20, np.float32), v, np.zeros((3, 20, 24), np.float32)]
-    with pytest.raises(pto.PtoError, match="PTO-H202: .*20 and 24|PTO-H202: .*24 and 20"):
+    with pytest.raises(pto.PtoError, match=r"PTO-H202: .*20 and 24|PTO-H202: .*24 and 20"):
         interpreter.run(compiled._lowered().modules["divided"], short)
 
 
