@@ -13,6 +13,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.groups.fuse import fuse
 from pto_jit.lower.groups.views import move_views
+from pto_jit.lower.if_conversion import convert_ifs
 from pto_jit.lower.independent import find_independent
 from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.invariant import hoist_products
@@ -31,6 +32,10 @@ Pass = Callable[[Module, list[Decision]], Module]
 
 def _plain(function: Callable[[Module], Module]) -> Pass:
     return lambda module, decisions: function(module)
+
+
+def _independent(module: Module, decisions: list[Decision]) -> Module:
+    return find_independent(divide_at_pivots(module, decisions), decisions)
 
 
 PLACED = "trimmed"  # the stage where every loop and scope is where it stays, and scopes are not functions yet
@@ -54,7 +59,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("hoisted", hoist_products),
     ("outlined", _plain(outline_scopes)),
     # the loops of a function are final, and its parameters what its target can compare
-    ("independent", lambda module, decisions: find_independent(divide_at_pivots(module, decisions), decisions)),
+    ("independent", lambda module, decisions: _independent(convert_ifs(module), decisions)),
     # a product that accumulates in place is one operation of a fused group, not two
     ("coalesced", _plain(partial(coalesce, rounds=True))),
     # grouping follows the final order of operations
@@ -99,8 +104,10 @@ def in_any_order(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], 
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:
-    """The passes of a compilation for debugging: loops are marked to be checked while they are those of the source."""
+    """The passes of a compilation for debugging: loops are marked to be checked while they are those of the source, and
+    branches stay, so that what fails in one is told at its place."""
     from pto_jit.lower.instrument import check_promises
 
     at = 1 + next(k for k, (name, _) in enumerate(passes) if name == "simplified")
-    return (*passes[:at], ("checked", check_promises), *passes[at:])
+    kept = [(name, _independent if name == "independent" else one) for name, one in passes[at:]]
+    return (*passes[:at], ("checked", check_promises), *kept)
