@@ -364,7 +364,7 @@ class Tensor(Operators, np.ndarray):
             return Tile(tiles.full(found, (1,) * len(new_axes))) if new_axes else shown(found)
         view = view_as(found, [b.count for b in bounds if not b.dropped], self._generated)
         if new_axes:
-            return Tile(tiles.expand_dims(eager.tile_of(view, "an index with None"), new_axes))
+            return eager.present(tiles.expand_dims(eager.tile_of(view, "an index with None"), new_axes), (view,))
         if interpreting.get():
             here = site()
             view._target = here.augmented

@@ -30,6 +30,22 @@ def test_slices_past_the_end_are_partial_tiles() -> None:
     np.testing.assert_array_equal(y, 2 * x)
 
 
+@pto.jit
+def held(x: Any, y: Any) -> None:
+    """An index with None loads: the tile holds what memory held then; a slice is a view."""
+    column, view = x[0][:, None], x[0]
+    x[...] = 7.0
+    y[...] = column
+    y[:, 0] = view
+
+
+@pytest.mark.parametrize("call", [held, held.interpret], ids=["compiled", "interpreted"])
+def test_an_index_with_none_holds_what_memory_held(call: Any) -> None:
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros((4, 3), np.float32)
+    call(x, y)
+    np.testing.assert_array_equal(y, np.stack([[7, 7, 7, 7], range(4), range(4)], axis=1))
+
+
 def test_results_are_plain_arrays_and_numbers() -> None:
     def kernel(x: Any) -> Any:
         y = pl.zeros([2], pl.f32)
