@@ -312,3 +312,12 @@ def test_a_padded_tile_assigned_to_whole_rows_ends_where_they_do() -> None:
                 y[i : i + 1, :] = pl.load(x, [i, 0], [1, 16], pad=0.0) + 1.0
 
     agree(kernel, X, np.zeros_like(X))
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 33), (0, 5, 33), (5, 0, 33), (0, 0, 0)])
+def test_the_axes_of_a_tensor_without_elements_change_places(shape: tuple[int, ...]) -> None:
+    @pto.jit
+    def turned(x: pl.Tensor[list(shape), pl.f32]):
+        return pl.transpose(x, (2, 0, 1))
+
+    assert turned(np.zeros(shape, np.float32)).shape == (shape[2], *shape[:2])

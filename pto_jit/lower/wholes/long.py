@@ -205,14 +205,6 @@ class LongLines(TilesInMemory):
         self.memory[whole.name] = partials
         return whole
 
-    def _made(self, kind: Type, op: Op | None, near: Var) -> Var:
-        """A new tile, which an operation makes where another one is made."""
-        var = self.divider.known.names.fresh(source_name(near.name), kind)
-        self.place[var.name] = self.place[near.name] - 1 / (2 + len(self.place))
-        if op is not None:
-            self.maker[var.name] = self.sizes.made[var.name] = replace(op, results=(var,))
-        return var
-
     def _alone(self, ops: list[Op]) -> Sequence[Stmt]:
         """Operations for one block."""
         return ops if self.scope.named else [replace(self.scope, body=tuple(ops))]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, For, Op, Operand, Scope, Stmt, Var
-from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.types import TensorType, TileType, Type
 from pto_jit.ir.walk import rename
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.wholes.parted import PROOF
@@ -105,9 +105,7 @@ class TilesInMemory(ABC):
                 zeros = (index(0),) * len(extents)
                 loads.append(Op("load", (own,), (self.memory[var.name], *zeros, *extents), (), (), self.scope.loc))
                 return
-            op = self.maker.get(var.name)
-            if op is None:
-                raise CutError
+            op = self._maker(var)
             for r in op.results:
                 mine.setdefault(r.name, names.fresh(source_name(r.name), r.type).name)
             for a in op.args:
@@ -122,6 +120,13 @@ class TilesInMemory(ABC):
         known.add({r.name: op for op in whole if isinstance(op, Op) for r in op.results})
         known.assigned.update(r.name for op in whole if isinstance(op, Op) for r in op.results)
         return whole  # type: ignore[return-value]
+
+    def _maker(self, tile: Var) -> Op:
+        """What makes a tile that is not in memory; CutError where another run does, or a loop."""
+        op = self.maker.get(tile.name)
+        if op is None:
+            raise CutError
+        return op
 
     def _is_view(self, op: Op) -> bool:
         """Whether the result of an operation is a part of memory, or is put there piece by piece."""
@@ -138,15 +143,8 @@ class TilesInMemory(ABC):
             case _:
                 return False
 
-    def _maker_of(self, tile: Var) -> Op:
-        """What makes a tile; CutError where it is made elsewhere, as a whole."""
-        op = self.maker.get(tile.name)
-        if op is None:
-            raise CutError
-        return op
-
     def _is_loaded(self, tile: Var) -> bool:
-        return tile.name in self.memory or self._maker_of(tile).op == "load"
+        return tile.name in self.memory or self._maker(tile).op == "load"
 
     def _write(self, stmts: Sequence[Stmt]) -> None:
         """Put statements behind what the numbers that they need are computed by."""
@@ -166,11 +164,19 @@ class TilesInMemory(ABC):
         self._write([made])
         return result
 
+    def _made(self, kind: Type, op: Op | None, near: Var) -> Var:
+        """A new tile, which an operation makes where another one is made."""
+        var = self.divider.known.names.fresh(source_name(near.name), kind)
+        self.place[var.name] = self.place[near.name] - 1 / (2 + len(self.place))
+        if op is not None:
+            self.maker[var.name] = self.sizes.made[var.name] = replace(op, results=(var,))
+        return var
+
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def _prepare(self, tile: Var) -> None:
         """Whatever makes it possible to read a tile that is a view."""
-        op = self._maker_of(tile)
+        op = self._maker(tile)
         if op.op == "flip" and not self.divider.parts.flat:
             self._take_rows(tile, op)
         else:
@@ -181,7 +187,7 @@ class TilesInMemory(ABC):
         assert isinstance(tile, Var)
         if tile.name in self.memory_of_our_own:
             return
-        op = self._maker_of(tile)
+        op = self._maker(tile)
         match op.op:
             case "tile_slice":
                 self._slice(tile, op)
@@ -224,7 +230,7 @@ class TilesInMemory(ABC):
         known = self.memory.get(tile.name)
         if known is not None:
             return known, self.views.get(tile.name)
-        op = self._maker_of(tile)
+        op = self._maker(tile)
         if op.op != "load" or op.attr("pad"):
             self._remember(tile)
             return self.memory[tile.name], self.views.get(tile.name)
@@ -315,17 +321,19 @@ class TilesInMemory(ABC):
     def _take_rows(self, tile: Var, op: Op) -> None:
         """A tile whose first axis is reversed: rows that are taken from memory."""
         tensor, _ = self._source(op.args[0])
-        size = self.sizes.of(tile)[0].valid
-        last = self.scalars.op("sub", size, index(1), "last")
-        (kind,) = infer("arange", (last, index(-1), size), {})
-        if kind.shape != tile.type.shape[:1]:  # type: ignore[union-attr]  # fewer rows than it is declared to have
-            raise CutError
-        rows = self.divider.known.names.fresh("rows", kind)
-        numbers = Op("arange", (rows,), (last, index(-1), size), (), (), op.loc)
-        zeros = (index(0),) * tensor.type.rank  # type: ignore[union-attr]
-        self.maker[rows.name] = self.sizes.made[rows.name] = numbers
-        self.place[rows.name] = self.place[tile.name] - 0.5
-        self.maker[tile.name] = Op("take", (tile,), (tensor, rows, *zeros), (("axis", 0),), (), op.loc)
+        sizes = self.sizes.of(tile)
+        numbers = (self.scalars.op("sub", sizes[0].valid, index(1), "last"), index(-1), sizes[0].valid)
+        rows = self._made(infer("arange", numbers, {})[0], Op("arange", (), numbers, (), (), op.loc), tile)
+        zeros = (index(0),) * len(sizes)
+        taken = Op("take", (), (tensor, rows, *zeros), (("axis", 0),), (), op.loc)
+        (kind,) = infer(taken.op, taken.args, dict(taken.attrs))
+        if kind == tile.type:
+            self.maker[tile.name] = replace(taken, results=(tile,))
+            return
+        # fewer rows may be there than the constant number of them that is declared
+        whole = self._made(kind, taken, tile)
+        declared = tuple(size.declared for size in sizes)
+        self.maker[tile.name] = Op("tile_slice", (tile,), (whole, *zeros, *declared), (("drop", ()),), (), op.loc)
 
     def _reverse(self, tile: Var, op: Op) -> None:
         """Lines in the other order, a part of one line at a time; along the last axis a part is reversed, too."""

@@ -284,6 +284,8 @@ class NestWriter:
             self._packed(begin, end)
             return
         code, length = self.code, self.inputs.extents[-2]
+        if length == 0:
+            return
 
         def body(run: Value, _: list[Value]) -> Sequence[Value]:
             start = code.mul(run, length)

@@ -136,6 +136,27 @@ def tiles(x, y):
 
 
 @pto.jit
+def cut_rows(x, y):
+    """A tile of which only some is there, and sums of what that is reversed."""
+    y[...] = pl.sum(pl.flip(x[:3, :64], axis=0), axis=0)
+
+
+@pto.jit
+def cut_columns(x, y):
+    y[...] = pl.sum(pl.flip(x[:3, :64], axis=1), axis=0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_reversed_tile_is_as_large_as_what_is_there(dtype: type, tmp_path: Path) -> None:
+    cases = (cut_rows, cut_columns)
+    x = np.arange(66).reshape(2, 33).astype(dtype)
+    programs = ordered({fn.__name__: (fn, (x, x[0])) for fn in cases}, tmp_path)
+    for fn in cases:
+        check_interpreted(programs, fn, fn.__name__, {"x": x}, {"y": np.zeros(33, dtype)})
+
+
+@pto.jit
 def lines(x, y):
     with pl.incore():
         y[...] = pl.flip(pl.arange(x.shape[0], dtype=pl.i32), axis=0).to(pl.f32) + pl.flip(x, axis=0)

@@ -304,3 +304,44 @@ def test_another_shape_of_a_tile_that_is_made_whole() -> None:
     x, _, y = arguments((5, 7))
     _, (_, got) = emulated(after_a_scan, x, y, orders=(1,))
     np.testing.assert_allclose(got, np.full_like(y, np.maximum.accumulate(x * 2, axis=1).min()))
+
+
+def test_parts_of_tiles_that_other_operations_made_are_not_cut() -> None:
+    """A part of a tile that stands behind a branch or a loop, which what is cut does not reach across."""
+
+    @pto.jit
+    def branched(x, y, n):
+        t = pl.stack([x, x], axis=2)
+        if n == 0:
+            y[...] = y - n
+        return t[:3]
+
+    @pto.jit
+    def looped(x, y, n):
+        t = x * 2.0
+        for _ in pl.range(n):
+            y[...] += 1.0
+        y[:3] += pl.concat([t[:1], t[1:3]], axis=0)
+
+    x, y = arguments((5, 13))[:2]
+    for fn in (branched, looped):
+        for n in (0, 1):
+            got, expected = y.copy(), y.copy()
+            results = interpreter.run(fn.compile(x, got, n, target="cuda")._lowered().modules["kernels"], [x, got, n])
+            wanted = fn.interpret(x, expected, n)
+            np.testing.assert_array_equal(got, expected)
+            assert wanted is None or np.array_equal(results[0], wanted)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 5])
+def test_fewer_rows_than_were_asked_for_are_reversed(rows: int) -> None:
+    @pto.jit
+    def reversed_rows(x, y):
+        y[:3] += pl.flip(x[:3], axis=None)
+
+    x, y = (a[:rows].copy() for a in arguments((5, 33))[:2])
+    expected = y.copy()
+    expected[:3] += x[:3][::-1, ::-1]
+    module = reversed_rows.compile(TWO, TWO, target="cuda")._lowered().modules["kernels"]
+    interpreter.run(module, [x, y])
+    np.testing.assert_array_equal(y, expected)
