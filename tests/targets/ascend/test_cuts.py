@@ -68,6 +68,12 @@ def deviations(x, y, z):
 
 
 @pto.jit
+def stacked(x, y, z):
+    t = pl.stack([x * 2.0, y], axis=1)
+    z[...] = pl.sum(t, axis=1) - t[:, 0]
+
+
+@pto.jit
 def in_place(x, y, z):
     """The tensor that is stored into is read before."""
     z[...] = z + pl.concat([z[1:] * x[1:], y[:1]], axis=0)
@@ -97,7 +103,7 @@ def shapes(name: str, n: int, m: int) -> tuple[tuple[int, ...], ...]:
     }.get(name, ((n, m),) * 3)  # fmt: skip
 
 
-FUNCTIONS = (joined, beside, rolled, turned, parts, flattened, both_ways, outer, deviations, in_place, upside_down,
+FUNCTIONS = (joined, beside, rolled, turned, parts, flattened, both_ways, outer, deviations, stacked, in_place, upside_down,
              backwards, flipped_in_place)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     fn.__name__: (fn, (FLAT, FLAT, LINE if fn is flattened else FLAT)) for fn in FUNCTIONS
