@@ -130,9 +130,12 @@ def _streams(op: Op, streamed: frozenset[str]) -> bool:
 
 
 def _extents(op: Op) -> tuple[int | None, int | None, int | None]:
-    """Rows, what is contracted, and columns of a product."""
+    """Rows, what is contracted, and columns of a product: 1 is contracted where both operands are known to have so many,
+    as the other one would not broadcast."""
     left, right = (a.type.shape[-2:] for a in op.args[:2])  # type: ignore[union-attr]
-    return left[0], left[1] if right[0] is None else right[0], right[1]
+    sides = left[1], right[0]
+    depth = 1 if sides == (1, 1) else next((n for n in sides if n not in (None, 1)), None)
+    return left[0], depth, right[1]
 
 
 class _Rewriter:

@@ -398,3 +398,19 @@ def test_a_grid_that_runs_backwards_has_all_iterations() -> None:
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
     compiled = triangular.compile(x, y, target="cuda")
     assert any("gridDim.x - 1 - blockIdx.x" in text for text in compiled.sources.values())
+
+
+@needs_compiler
+def test_one_column_by_what_may_be_one_row() -> None:
+    """Both operands have to be known to have the extent 1: the other one does not broadcast."""
+
+    @pto.jit
+    def outer(x, y, u):
+        x[...] = (y[:, 0:1] * 1.0) @ pl.exp(u).T + x
+
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 24, 24), np.float32)
+    u = rng.standard_normal((24, 1), np.float32)
+    np.testing.assert_allclose(emulated(outer, x, y, u)[1][0], y[:, :1] @ np.exp(u).T + x, rtol=1e-5, atol=1e-5)
+    with pytest.raises(pto.LaunchError, match="contracted extents of a product are 1 and 2"):
+        emulated(outer, x, y, np.ones((24, 2), np.float32), orders=(0,))
