@@ -31,6 +31,7 @@ from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.parts import COLUMNS, in_batches, in_columns, in_smaller_parts
 from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
+from pto_jit.targets.cuda.starts import without_starts
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.text import file_name
 
@@ -83,7 +84,7 @@ def _in_parts(module: Module, debug: bool, decisions: list[Decision], *, constan
     if constant:
         parts = replace(parts, constant=True, large=_LARGE)
         whole = divided(whole, parts, decisions)  # the operands of products may be computed
-    return divided(tile_products(merge_leading_axes(with_extents(whole))), parts, decisions)
+    return divided(tile_products(without_starts(merge_leading_axes(with_extents(whole)))), parts, decisions)
 
 
 def compile_module(

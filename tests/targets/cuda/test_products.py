@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -406,11 +407,39 @@ def test_one_column_by_what_may_be_one_row() -> None:
 
     @pto.jit
     def outer(x, y, u):
-        x[...] = (y[:, 0:1] * 1.0) @ pl.exp(u).T + x
+        for r in pl.range(0, 24, 8, parallel=True):
+            pl.store(pl.load(y, [r, 0], [8, 1]) @ pl.load(u, [0, 0], [u.shape[0], 24]), [r, 0], x)
 
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 24, 24), np.float32)
-    u = rng.standard_normal((24, 1), np.float32)
-    np.testing.assert_allclose(emulated(outer, x, y, u)[1][0], y[:, :1] @ np.exp(u).T + x, rtol=1e-5, atol=1e-5)
-    with pytest.raises(pto.LaunchError, match="contracted extents of a product are 1 and 2"):
-        emulated(outer, x, y, np.ones((24, 2), np.float32), orders=(0,))
+    u = rng.standard_normal((1, 24), np.float32)
+    np.testing.assert_allclose(emulated(outer, x, y, u)[1][0], y[:, :1] @ u, rtol=1e-5, atol=1e-5)
+    with pytest.raises(pto.LaunchError, match="contract.* 1 .*and 2|contract.* 1 valid columns with 2"):
+        emulated(outer, x, y, np.ones((2, 24), np.float32), orders=(0,))
+
+
+@pto.jit
+def added_to(x, y, u):
+    x += y @ u
+
+
+@pto.jit
+def residual(x, y, u):
+    x[...] = pl.maximum(y @ u + x, 0.0)
+
+
+@pto.jit
+def added_to_itself(x, y, u):
+    x += x @ u
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", [added_to, residual, added_to_itself])
+def test_a_whole_tensor_is_added_to_a_product_tile_by_tile(kernel: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y, u = (rng.integers(-2, 3, (150, 150)).astype(np.float32) for _ in range(3))
+    wanted = x.copy()
+    kernel(wanted, y, u)
+    np.testing.assert_array_equal(emulated(kernel, x, y, u, orders=(1,))[1][0], wanted)
+    text = kernel.compile(*[pto.spec((512, 512), pl.f32)] * 3, target="cuda").ir("kernels")
+    assert text.count("tdot") == 1 and "tfull 0.0:f32, [64, 32]" in text
