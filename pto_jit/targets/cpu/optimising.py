@@ -24,6 +24,13 @@ _NAME, _LABEL, _TARGET, _NODE = r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'lab
 _EXPORTED = r"(?m)^@[^\n=]* = (?!internal|private)"
 _ENTRY = r"(?ms)^define (?!internal|hidden)[^\n]*\n\{\n.*?^\}\n"
 _VECTOR = r"<\d+ x "
+_NARROW = r"llvm\.masked\.store\.v\d+i(?:8|16|32)\."
+_ATTRIBUTES = r"(?:(?:[a-z]+(?:\([^()]*\))?|align \d+) )*"
+_MASKED_STORE = (
+    r"(?m)^ +(?:tail )?call void @llvm\.masked\.store\.v\d+(?P<kind>i\d+)\.p0\((?P<vector><\d+ x i\d+>) "
+    rf"(?P<value>[^\n]*?), ptr {_ATTRIBUTES}(?P<place>[%@][^,\n]*), "
+    r"<\d+ x i1> <(?P<mask>[^<>\n]*)>\)(?P<rest>[^\n]*)\n"
+)
 _ONCE = 200  # lines of an entry without loops, from which on it is not worth the optimiser's time
 _ALIKE = 8  # functions, from which on some may be the same code
 _LINES = 300  # of functions without scalar loops, from which on these are worth a module of their own
@@ -39,6 +46,36 @@ def with_scalar_loops(text: str, names: Sequence[str], *, decided_once: bool = F
 
 def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """A module made by `with_scalar_loops`, parsed and optimised.  The caller holds `LLVM_LOCK`."""
+    ref = _optimised(text, machine)
+    return _without_single_lanes(ref) if " trunc <" in text and re.search(_NARROW, text) else ref
+
+
+def _without_single_lanes(ref: llvm.ModuleRef) -> llvm.ModuleRef:
+    """Masked stores of one lane that is known are stores of an element.
+
+    LLVM 22 selects such a store of a truncated vector, with AVX-512, as one of an element that is not truncated: what
+    lies behind it is overwritten.
+    """
+    count = 0
+
+    def element(found: re.Match[str]) -> str:
+        nonlocal count
+        mask = found["mask"].split(", ")
+        if mask.count("i1 true") != 1 or mask.count("i1 false") != len(mask) - 1:
+            return found[0]
+        count += 1
+        lane, kind = mask.index("i1 true"), found["kind"]
+        value, place = f"%pto.lane.{count}", f"%pto.place.{count}"
+        debug = re.search(r", !dbg !\d+", found["rest"])
+        return (f"  {value} = extractelement {found['vector']} {found['value']}, i64 {lane}\n"
+                f"  {place} = getelementptr inbounds {kind}, ptr {found['place']}, i64 {lane}\n"
+                f"  store {kind} {value}, ptr {place}, align 1{debug[0] if debug else ''}\n")  # fmt: skip
+
+    text = re.sub(_MASKED_STORE, element, str(ref))
+    return llvm.parse_assembly(text) if count else ref
+
+
+def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     text, _, notes = text.partition(_HEADING)
     text = _straight(text)
     names, _, decided_once = notes.partition("\n")

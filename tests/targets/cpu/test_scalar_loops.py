@@ -253,3 +253,22 @@ def test_minima_of_floats_keep_the_instruction_and_nan() -> None:
         least(x, y, z)
         np.testing.assert_array_equal(z, expected)
     assert "minss" in least.compile(x, y, z).ir("assembly")
+
+
+@pytest.mark.parametrize("dtype", [pl.bf16, pl.i8, pl.i16, pl.i32])
+@pytest.mark.parametrize("columns", [17, 33])
+def test_one_lane_that_is_left_writes_one_element(dtype: pto.DType, columns: int) -> None:
+    """Of what is computed in wider elements, where LLVM knows that it is one: there is a scalar loop."""
+
+    @pto.jit
+    def doubled(y: pl.Tensor[[9, columns], dtype], n):
+        k = 0
+        while k < n:
+            k += 1
+        for i in pl.range(9):
+            y[i] = pl.cast(pl.cast(y[i], pl.f32 if dtype == pl.bf16 else pl.i64) * 2, dtype)
+
+    y = np.random.default_rng(0).integers(1, 5, (9, columns)).astype(dtype.numpy)
+    expected = (y.astype(np.float32) * 2).astype(y.dtype)
+    doubled(y, 1)
+    np.testing.assert_array_equal(y, expected)
