@@ -68,6 +68,9 @@ _INDEX = ScalarType(i64)
 Place = tuple[str | None, int]
 """An index: a variable, or None, plus a number."""
 
+Side = tuple[list[Op], list[Op]]
+"""What a side of a branch computes, and the stores behind that."""
+
 
 def convert_ifs(module: Module) -> Module:
     """Write branches that store to the same elements as selections, in innermost loops that carry nothing."""
@@ -126,7 +129,7 @@ class _Converter:
             self.accessed.setdefault(tensor.name, []).append(tuple(map(self.place, indices)))
         elif op.op in ("add", "sub", "copy") and op.results[0].type == _INDEX and self.made[op.results[0].name] == 1:
             at = self.place(op.args[0])
-            by = op.args[1] if len(op.args) == 2 else Const(0, op.args[0].type)
+            by = op.args[1] if len(op.args) == 2 else Const(0, _INDEX)
             if op.op == "add" and at is not None and at[0] is None:
                 at, by = self.place(by), op.args[0]
             if at is not None and isinstance(by, Const):
@@ -157,15 +160,11 @@ class _Converter:
     def straight(self, stmt: If) -> list[Op] | None:
         """A branch that stores, as operations; None where it has to stay."""
         saved = dict(self.places)
-        sides = self.side(stmt.then), self.side(stmt.orelse)
-        if sides[0] is None or sides[1] is None:
+        first, second = self.side(stmt.then), self.side(stmt.orelse)
+        if first is None or second is None or not self.alike(first, second):
             self.places = saved
             return None
-        (then, stores), (orelse, others) = sides
-        alike = len(stores) == len(others) > 0 and all(map(self.same_place, stores, others))
-        if not alike or len(then) + len(orelse) > _MOST:
-            self.places = saved
-            return None
+        (then, stores), (orelse, others) = first, second
         out = [*then, *orelse]
         joined: list[Op] = []
         for store, other in zip(stores, others, strict=True):
@@ -177,7 +176,14 @@ class _Converter:
             joined.append(replace(store, args=(chosen, target, *indices)))
         return [*out, *joined]
 
-    def side(self, block: Block) -> tuple[list[Op], list[Op]] | None:
+    def alike(self, first: Side, second: Side) -> bool:
+        """Whether two sides store to the same elements, and compute little else."""
+        (then, stores), (orelse, others) = first, second
+        if not stores or len(stores) != len(others) or len(then) + len(orelse) > _MOST:
+            return False
+        return all(map(self.same_place, stores, others))
+
+    def side(self, block: Block) -> Side | None:
         """What a side of a branch computes and then stores; None where it may fail, or does anything else."""
         ops: list[Op] = []
         stores: list[Op] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from pto_jit.dtypes import bool_, i64
+from pto_jit.dtypes import i64
 from pto_jit.errors import InternalError, Loc
 from pto_jit.ir.nodes import (
     Block,
@@ -44,8 +44,6 @@ from pto_jit.targets.cpu.frame import Frame
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.tensors import TENSOR_OPS
 from pto_jit.targets.cpu.values import Tensor
-
-_ELEMENTS = ("getelem", "setelem", "extract")  # loops around these are worth the optimiser's loop passes
 
 
 class LoopExits:
@@ -334,28 +332,12 @@ class FunctionWriter(Frame):
                 return
         self.sequential(stmt, start, stop, step)
 
-    def _note_scalar(self, loop: For) -> None:
-        """Tell the module of a loop that works on elements, and on nothing else."""
-        types: set[Any] = set()
-        elements = False
-        for stmt in statements(loop.body):
-            if isinstance(stmt, (Call, Fuse)):
-                return
-            if isinstance(stmt, Op):
-                operands = (*stmt.args, *stmt.results)
-                if any(isinstance(v.type, TileType) for v in operands) and stmt.op != "extract":
-                    return
-                elements = elements or stmt.op in _ELEMENTS
-                types.update(v.type.dtype for v in operands)
-        if elements:
-            self.module.note_loop(self.code.function, loop.body, loop.var, of_indices=types <= {i64, bool_})
-
     def sequential(
         self, stmt: For, start: Index, stop: Index, step: Index, begin: Callable[[Value], None] | None = None
     ) -> None:
         """The iterations in order, in this frame; `begin` writes what each starts with."""
         code = self.code
-        self._note_scalar(stmt)
+        self.module.note_elements(self.code.function, stmt)
         plain = self.plain or any(isinstance(s, For) and s.proof for s in statements(stmt.body))
         body, again, after = code.block(f"for.{PLAIN}" if plain else "for"), code.block("next"), code.block("endfor")
         if isinstance(step, int):

@@ -7,8 +7,11 @@ from typing import Any
 
 from llvmlite import ir
 
+from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
-from pto_jit.ir.nodes import Block, For, Module, Op, Var
+from pto_jit.ir.nodes import Block, Call, For, Fuse, Module, Op, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import statements
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.analysis import Aliasing, decides_once
 from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
@@ -16,6 +19,7 @@ from pto_jit.targets.cpu.optimising import with_scalar_loops
 from pto_jit.targets.cpu.vector import TargetModule
 
 ErrorClass = type[LaunchError]
+_ELEMENTS = ("getelem", "setelem", "extract")  # loops around these are worth the optimiser's loop passes
 
 
 @frozen
@@ -88,6 +92,22 @@ class ModuleWriter:
         if self.noting:
             (self.index_loops if of_indices else self.loops).add(function.name)
             self.decided_once = self.decided_once or decides_once(body, var)
+
+    def note_elements(self, function: ir.Function, loop: For) -> None:
+        """`function` gets a loop, which counts where it works on elements and on nothing else."""
+        types: set[Any] = set()
+        elements = False
+        for stmt in statements(loop.body):
+            if isinstance(stmt, (Call, Fuse)):
+                return
+            if isinstance(stmt, Op):
+                operands = (*stmt.args, *stmt.results)
+                if any(isinstance(v.type, TileType) for v in operands) and stmt.op != "extract":
+                    return
+                elements = elements or stmt.op in _ELEMENTS
+                types.update(v.type.dtype for v in operands)
+        if elements:
+            self.note_loop(function, loop.body, loop.var, of_indices=types <= {i64, bool_})
 
     def text(self) -> str:
         """The module as text, with the names of functions with scalar loops."""

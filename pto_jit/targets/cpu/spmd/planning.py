@@ -222,7 +222,7 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     if found is None:
         return loop.kind == "sequential" and w.apart is None and _write_around(w, loop)
     code, start, stop = w.code, w.index(loop.start), w.index(loop.stop)
-    w.module.note_loop(code.function, loop.body, loop.var)
+    w.module.note_elements(code.function, loop)
     count = trip_count(code, start, stop, step)
     proven = is_proven(loop)
 
