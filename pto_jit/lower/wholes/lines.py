@@ -49,11 +49,8 @@ class Lines:
             if isinstance(s, Op):
                 self._note(s)
         self.bound = {self.find(a) for a in self.fixed}
-        views = self.views = {s.results[0].name: s.args[0] for s in statements(body)
-                              if isinstance(s, Op) and s.op in TENSOR_VIEWS}  # fmt: skip
-        read = {root_of(s.args[0], views) for s in statements(body)
-                if isinstance(s, Op) and s.op in ("load", "getelem", "take")}  # fmt: skip
-        self.alone = not read & {root_of(s.args[1], views) for s in self.writes if s.op in (*STORES, "setelem")}
+        self.views = {s.results[0].name: s.args[0] for s in statements(body)
+                      if isinstance(s, Op) and s.op in TENSOR_VIEWS}  # fmt: skip
 
     def find(self, axis: Axis) -> Axis:
         while axis in self.parents:
@@ -78,30 +75,6 @@ class Lines:
         a, b = self.find(a), self.find(b)
         if a != b:
             self.parents[a] = b
-
-    def divides(self, line: Axis) -> bool:
-        """Whether all tiles that are written have this axis, and nothing that is written is read.
-
-        Elements do not depend on its lines, or it would be bound: all parts write the same one.
-        """
-        stores = [s for s in self.writes if s.op in STORES]
-        return self.alone and self._writes_one_place(stores, line) and all(
-            s.op == "setelem" or (
-                s.op in STORES and any(self.find((s.args[0].name, k)) == line for k in range(s.args[0].type.rank)))  # type: ignore[union-attr]
-            for s in self.writes
-        )  # fmt: skip
-
-    def _writes_one_place(self, stores: list[Op], line: Axis) -> bool:
-        """Whether each line of what is updated atomically is written by one part alone: parts have no order, which
-        matters where there are other writes."""
-        places: dict[str, set[object]] = {}
-        updated: set[str] = set()
-        for s in stores:
-            root, k = root_of(s.args[1], self.views), self.place(s.args[0], line)
-            places.setdefault(root, set()).add((s.op, s.args[1], k, None if k is None else s.args[2 + k]))
-            if s.op != "store":
-                updated.add(root)
-        return all(len(of_one) == 1 for root, of_one in places.items() if root in updated)
 
     def _note(self, op: Op) -> None:
         if op.op in (*STORES, "setelem"):

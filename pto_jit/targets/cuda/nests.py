@@ -54,6 +54,7 @@ from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of, folds_inside
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import is_parallel, jump_out_of, read_tensor, touches_tiles, writes, written_tensor
+from pto_jit.targets.cuda.views import Views
 from pto_jit.targets.source.identifiers import RESERVED, identifier
 from pto_jit.targets.source.library_names import is_taken
 
@@ -129,6 +130,7 @@ class _Outliner(TilesBetween):
         super().__init__(func)
         self.bounds = bounds
         self.shared = shared
+        self.views = Views(func)
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
         self.tried: dict[str, int] = {}  # of a wish: the number that was tried last
@@ -308,6 +310,7 @@ class _Outliner(TilesBetween):
     def _launch(self, body: Block, name: str, out: list[Stmt]) -> None:
         """A new kernel, and its call."""
         wish = self._name(name)
+        body = self.views.made_inside(body)
         params = tuple(sorted(free_vars(body), key=lambda v: not isinstance(v.type, TensorType)))
         loc = body[0].loc
         self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), loc)), loc))

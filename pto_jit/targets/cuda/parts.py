@@ -33,12 +33,13 @@ from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, state
 from pto_jit.lower.groups.axes import is_elementwise, touches_tiles
 from pto_jit.lower.groups.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.lower.names import unused
-from pto_jit.lower.wholes.lines import Axis, Lines
+from pto_jit.lower.wholes.lines import STORES, Axis, Lines
 from pto_jit.lower.wholes.parted import first_number, moved
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.loops import chain_of
 from pto_jit.targets.cuda.shapes import axes_of, is_high
 from pto_jit.targets.cuda.wholes import Wholes
+from pto_jit.targets.cuda.written import Written
 
 MOST = 8192
 """Elements of a tile that a block is to hold at most: 16 for each of 512 threads."""
@@ -153,6 +154,7 @@ def _independent(
     if not candidates:
         return None
     axes = Lines(func.body)
+    written = Written(func, axes)
     all_fitting = {**fitting_axes(func.body), **{n: fitting[n] for n in tiles if n in fitting}}
     for line in dict.fromkeys(map(axes.find, candidates)):
         extents = {t.shape[k] for n, t in tiles.items() for k in range(t.rank) if t.shape[k] != 1
@@ -160,7 +162,7 @@ def _independent(
         extent = extents.pop() if len(extents) == 1 else None
         once = all([axes.find((n, k)) for k in range(t.rank) if t.shape[k] != 1].count(line) <= 1
                    for n, t in tiles.items())  # fmt: skip
-        if extent is None or not once or line in axes.bound or not axes.divides(line):
+        if extent is None or not once or line in axes.bound or not written.in_parts(line, extent):
             continue
         found = _Line(axes, line, extent, all_fitting)
         if _Divider(func, found, extent).wholes.known:
@@ -253,7 +255,7 @@ class _Divider:
             if not self._has(tile, k):
                 continue
             rank = tile.type.rank
-            if s.op in ("load", "store"):
+            if s.op in ("load", *STORES):
                 place = 1 + k if s.op == "load" else 2 + k
                 args = _put(args, place, moved(s.args[place], self.at, self._var, before, s.loc))
             if s.op == "arange":

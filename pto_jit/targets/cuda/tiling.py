@@ -272,6 +272,9 @@ class _Tiler:
                 vectors |= {s.results[0].name} if flat else set()
                 tail.append(s)
             elif s.op == "store" and operands[0] in members and s.args[1].type.rank == s.args[0].type.rank:  # type: ignore
+                root = self._root(s.args[1])
+                if any(o.op == "store" and self._root(o.args[1]) == root and o.args[1:] != s.args[1:] for o in tail):
+                    return tail, k  # over what another tile has written, perhaps
                 stored = True
                 tail.append(s)
             else:

@@ -176,3 +176,93 @@ def test_elements_that_several_threads_read_are_not_written_before_when_memory_i
         np.testing.assert_array_equal(y, np.repeat(v + 3, 64, 0))
         np.testing.assert_array_equal(row, v + 1)
         assert number == 5
+
+
+WIDE = pl.Tensor[[96, 512], pl.f32]
+
+
+def rows_that_overlap(x: WIDE, y: WIDE):
+    """The tile is divided among blocks, which have no order."""
+    with pl.incore():
+        t = pl.load(x, [0, 0], [64, 512])
+        pl.store(t, [0, 0], y)
+        pl.store(t * 2.0, [1, 0], y)
+
+
+def rows_of_a_view_that_overlap(x: WIDE, y: WIDE):
+    with pl.incore():
+        t = pl.load(x, [0, 0], [64, 512])
+        for k in pl.range(2):
+            pl.store(t * (k + 1.0), [0, 0], y[k:])
+
+
+def rows_over_rows_of_parts(x: WIDE, y: WIDE):
+    with pl.incore():
+        t = pl.load(x, [0, 0], [64, 512])
+        for k in pl.range(6):
+            pl.store(t + k, [k, 0], y)
+
+
+def rows_in_turn(x: WIDE, y: WIDE, n):
+    with pl.incore():
+        t = pl.load(x, [0, 0], [64, 512])
+        k = 0
+        while k < n:
+            pl.store(t + k, [k, 0], y)
+            k += 3
+
+
+def updated_in_parts(x: WIDE, y: WIDE):
+    """Columns of each row of `y` are those of the same part, whatever the row."""
+    with pl.incore():
+        t = pl.load(x, [0, 0], [64, 512])
+        for k in pl.range(3):
+            pl.atomic_add(y, [k, 0], t)
+
+
+def in_whole_steps(x: WIDE, y: WIDE):
+    """Every 48th row belongs to one part, whichever store writes it."""
+    with pl.incore():
+        t = pl.load(x, [0, 0], [48, 512])
+        for k in pl.range(2):
+            pl.store(t + k, [k * 48, 0], y)
+        pl.store(t * 2.0, [48, 0], y)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [rows_that_overlap, rows_of_a_view_that_overlap, rows_over_rows_of_parts, rows_in_turn, updated_in_parts, in_whole_steps],
+)
+def test_what_parts_write_they_write_alone(kernel: Any) -> None:
+    x = np.arange(96, dtype=np.float32)[:, None] + np.zeros((1, 512), np.float32)
+    y = np.ones_like(x)
+    more = (7,) if kernel is rows_in_turn else ()
+    wanted = y.copy()
+    pto.jit(kernel).interpret(x, wanted, *more)
+    _, (_, found, *_) = emulated(pto.jit(kernel), x, y, *more)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_tiles_are_still_divided_where_stores_go_in_whole_steps() -> None:
+    kernels = pto.jit(in_whole_steps).compile(*[pto.spec((96, 512), pl.f32)] * 2, target="cuda").sources
+    assert "part += " in kernels["in_whole_steps_incore_0.cu"] or "PTO_NEXT(part" in kernels["in_whole_steps_incore_0.cu"]
+    (source,) = [text for name, text in pto.jit(rows_that_overlap).compile(
+        *[pto.spec((96, 512), pl.f32)] * 2, target="cuda").sources.items() if name.endswith(".cu")]  # fmt: skip
+    assert "x.data + part," in source, "by columns: rows are written by several"
+
+
+@pto.jit
+def product_stored_twice(x: pl.Tensor[[16, 200], pl.f32], w: pl.Tensor[[200, 200], pl.f32], y: pl.Tensor[[18, 201], pl.f32]):
+    p = x @ w
+    y[0:16, 0:200] = p
+    pl.store(p * 2.0, [2, 1], y)
+
+
+def test_products_that_are_stored_at_two_places_overlap_in_the_order_of_the_program() -> None:
+    rng = np.random.default_rng(0)
+    x, w, y = (rng.integers(-3, 4, s).astype(np.float32) for s in ((16, 200), (200, 200), (18, 201)))
+    wanted = y.copy()
+    wanted[:16, :200] = x @ w
+    wanted[2:, 1:] = 2 * x @ w
+    _, (_, _, found) = emulated(product_stored_twice, x, w, y)
+    np.testing.assert_array_equal(found, wanted)
