@@ -24,6 +24,7 @@ from pto_jit.ir.nodes import Block, Const, Func, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, statements
 from pto_jit.targets.cuda.loops import written_tensor
+from pto_jit.targets.cuda.slices import views_of
 
 
 class Views:
@@ -40,7 +41,10 @@ class Views:
     def made_inside(self, body: Block) -> Block:
         """A kernel that makes those of its views that overlap another of its tensors, and one of both is written."""
         tensors = [v for v in free_vars(body) if isinstance(v.type, TensorType)]
+        inside = views_of(body)
         written = {v.name for s in statements(body) if (v := written_tensor(s)) is not None}
+        while not written.isdisjoint(inside):
+            written = {inside.get(name, name) for name in written}
         made: dict[str, Op] = {}
         for a, b in combinations(sorted(tensors, key=lambda v: v.name), 2):
             if a.name not in written and b.name not in written:

@@ -266,3 +266,38 @@ def test_products_that_are_stored_at_two_places_overlap_in_the_order_of_the_prog
     wanted[2:, 1:] = 2 * x @ w
     _, (_, _, found) = emulated(product_stored_twice, x, w, y)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pto.jit
+def a_row_of_it(x: WIDE, y: WIDE):
+    """Views of a tensor are made on the host, where they are two tensors."""
+    with pl.incore():
+        t = pl.load(x, [0, 0], [32, 40])
+        y[2, 0:40] = t[5]
+        pl.store(t * 2.0, [1, 0], y)
+        y[2, 0:40] = t[4]
+
+
+@pto.jit
+def rows_of_two_views(x: pl.Tensor[[9, 40], pl.f32], y: pl.Tensor[[9, 40], pl.f32]):
+    with pl.incore():
+        y[0:8] = pl.load(x, [0, 0], [8, 40])
+        y[1:9] = pl.load(x, [0, 0], [8, 40]) + 100.0
+
+
+@pto.jit
+def read_before_a_loop(x: pl.Tensor[[9, 40], pl.f32], y: pl.Tensor[[9, 40], pl.f32], n):
+    t = y[:-1] - 1.0
+    for _ in pl.range(n):
+        y[3] = x[0]
+        y[:8, :40] = t
+
+
+@pytest.mark.parametrize(("kernel", "more"), [(a_row_of_it, ()), (rows_of_two_views, ()), (read_before_a_loop, (2,))])
+def test_a_kernel_may_write_a_tensor_and_use_a_part_of_it(kernel: Any, more: tuple[int, ...]) -> None:
+    rows = 96 if kernel is a_row_of_it else 9
+    x, y = np.random.default_rng(0).standard_normal((2, rows, 512 if rows == 96 else 40), np.float32)
+    wanted = y.copy()
+    kernel.interpret(x, wanted, *more)
+    _, (_, found, *_) = emulated(kernel, x, y, *more)
+    np.testing.assert_array_equal(found, wanted)
