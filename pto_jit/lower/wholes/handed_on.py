@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
-from pto_jit.ir.nodes import Block, For, If, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, uses, with_blocks
 from pto_jit.lower.groups.fitting import fitting_axes
@@ -101,6 +101,8 @@ class Handing:
             stmts = list(group)
             if plain:
                 out += self._run([s for s in stmts if isinstance(s, Op)], inside)
+            elif any(isinstance(v, Var) and v.name in self.shared for s in stmts if not blocks(s) for v in uses(s)):
+                raise _UnknownError
             else:
                 out += [with_blocks(s, tuple(self._block(b, inside=True) for b in blocks(s))) for s in stmts]
         return tuple(out)
@@ -180,7 +182,7 @@ class Handing:
 
 
 def _is_of_run(stmt: Stmt) -> bool:
-    return not isinstance(stmt, (For, If, While))
+    return isinstance(stmt, Op)
 
 
 def _runs(block: Block) -> Iterator[list[Stmt]]:

@@ -11,7 +11,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, rename, statements, use_counts
-from pto_jit.lower.groups.axes import is_reduction
+from pto_jit.lower.groups.axes import GENERATED, is_reduction
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
 from pto_jit.lower.wholes.lines import STORES, Axis, Lines, root_of
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
@@ -19,6 +19,8 @@ from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 _BLOCK = 32  # rows and columns of a product that are never divided
 _SIZED = {"full": 1, "broadcast_to": 1, "reshape": 1, "arange": 2}
 """Operations that say extents, besides loads, with the place of the first one."""
+_TOLD = GENERATED | {"load", "broadcast_to", "reshape", "histogram"}
+"""Operations whose results are as long as they are told, along axes that their operands do not have."""
 
 
 class Known:
@@ -103,6 +105,8 @@ class Known:
             k = lines.place(op.results[0], axis) if op.results else None
             if k is None:
                 continue
+            if op.op not in _TOLD and all(lines.place(a, axis) is None for a in op.args):
+                return None  # a part of a tile, say: how much of it is valid is not that of any load here
             shape = op.results[0].type.shape  # type: ignore[union-attr]
             if shape[k] is not None:
                 declared.setdefault(index(shape[k]), op.loc)  # type: ignore[arg-type]

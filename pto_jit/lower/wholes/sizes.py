@@ -109,8 +109,8 @@ class Sizes:
             case "gather":
                 return self.of(op.args[1])
             case "topk":
-                k = index(int(op.attr("k")))  # type: ignore[call-overload]
-                return (*self.of(op.args[0])[:-1], Size(k, k))
+                k, (*kept, size) = index(int(op.attr("k"))), self.of(op.args[0])  # type: ignore[call-overload]
+                return (*kept, Size(k, k if size.whole else self.scalars.op("min", size.valid, k, "some")))
             case _:
                 raise UnknownSizeError
 
