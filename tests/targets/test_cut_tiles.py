@@ -103,3 +103,24 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 def test_ascend_reverses_what_is_there(programs: Programs, fn: Any, shape: tuple[int, int]) -> None:
     x, y = np.random.default_rng(0).standard_normal((2, *shape), np.float32)
     check_interpreted(programs, pto.jit(fn), fn.__name__, {"x": x}, {"y": y})
+
+
+def of_another_shape(x, y):
+    t = pl.reshape(x + 2.0, (x.shape[1], x.shape[0]))
+    if x.shape[0] > 1:
+        pl.store(t, [0, 0], y)
+
+
+def test_ascend_does_not_take_a_reshape_for_one_that_moves_nothing() -> None:
+    with pytest.raises(pto.TargetError, match="PTO-X210: .* that is put together"):
+        pto.jit(of_another_shape).compile(TWO, TWO, target="ascend")
+
+
+def of_the_same_shape(x, y):
+    with pl.incore():
+        t = pl.reshape(pl.load(x), (x.shape[0], 1, x.shape[1]))
+        pl.store(pl.reshape(t * 2.0, (x.shape[0], x.shape[1])), [0, 0], y)
+
+
+def test_ascend_takes_reshapes_that_move_nothing() -> None:
+    assert pto.jit(of_the_same_shape).compile(TWO, TWO, target="ascend").sources

@@ -12,7 +12,7 @@ from pto_jit.dtypes import f32, i32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
 from pto_jit.targets.ascend.machine import padded
@@ -20,6 +20,7 @@ from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, row_axis, span_of
+from pto_jit.targets.cuda.shapes import shape_of
 
 _SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan", "fold": "pl.reduce"}
 """Operations whose names are others in kernels."""
@@ -124,8 +125,7 @@ class VectorWriter(TransferWriter):
         if lines:
             self._turned(op, source, span)
             return
-        squeezed = [e for e in old.shape if e != 1] == [e for e in typ.shape if e != 1] and op.op == "reshape"
-        if squeezed and source.span == span:
+        if op.op == "reshape" and source.span == span and self._keeps_axes(op, old, typ):
             self._alias(op, source, span, source.capacity, source.valid, source.free)
             return
         if op.op == "transpose" and source.span == "full" and source.dtype.bytes in (2, 4):
@@ -135,6 +135,17 @@ class VectorWriter(TransferWriter):
             moves.write_reshape(self, op)
             return
         raise unsupported("a transpose that moves elements", op.loc, "only axes of extent 1 can come and go")
+
+    def _keeps_axes(self, op: Op, old: TileType, new: TileType) -> bool:
+        """Whether a reshape only adds and removes axes of extent 1."""
+        if [e for e in old.shape if e != 1] != [e for e in new.shape if e != 1]:
+            return False
+        if unit_reshape(op) is not None:
+            return True
+        declared = shape_of(self.func.body, op.args[0])  # of several run-time extents
+        return declared is not None and [e for e, n in zip(declared, old.shape, strict=True) if n != 1] == [
+            e for e, n in zip(op.args[1:], new.shape, strict=True) if n != 1
+        ]
 
     def alias(self, op: Op) -> None:
         """A transposed tile that products read as it lies."""

@@ -56,8 +56,11 @@ class Views:
                 made |= self._up_to(theirs, a.name)
             elif ours and theirs and _overlap(ours[0], theirs[0]):
                 made |= {a.name: ours[0], b.name: theirs[0]}
-        # what is made of others comes after these
-        return (*sorted(made.values(), key=lambda op: len(self._chain(op.results[0].name))), *body)
+        if not made:
+            return body
+        # what is made of others comes after these; and now the kernel has the tensor itself
+        first = sorted(made.values(), key=lambda op: len(self._chain(op.results[0].name)))
+        return self.made_inside((*first, *body))
 
     def _chain(self, name: str) -> list[Op]:
         """The view, what it is a view of, and so on."""
