@@ -112,7 +112,7 @@ def of_another_shape(x, y):
 
 
 def test_ascend_does_not_take_a_reshape_for_one_that_moves_nothing() -> None:
-    with pytest.raises(pto.TargetError, match="PTO-X210: .* that is put together"):
+    with pytest.raises(pto.TargetError, match=r"PTO-X210: .* that is put together"):
         pto.jit(of_another_shape).compile(TWO, TWO, target="ascend")
 
 

@@ -142,6 +142,7 @@ class VectorWriter(TransferWriter):
             return False
         if unit_reshape(op) is not None:
             return True
+        assert isinstance(op.args[0], Var)
         declared = shape_of(self.func.body, op.args[0])  # of several run-time extents
         return declared is not None and [e for e, n in zip(declared, old.shape, strict=True) if n != 1] == [
             e for e, n in zip(op.args[1:], new.shape, strict=True) if n != 1

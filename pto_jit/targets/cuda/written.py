@@ -46,7 +46,8 @@ class Written:
         body = chain[-1].body if chain else func.body
         ops = [s for s in statements(body) if isinstance(s, Op)]
         read = {root_of(s.args[0], lines.views) for s in ops if s.op in ("load", "getelem", "take")}
-        self.is_read = any(root_of(s.args[1], lines.views) in read for s in lines.writes if s.op in (*STORES, "setelem"))
+        stores = [s for s in lines.writes if s.op in (*STORES, "setelem")]
+        self.is_read = any(root_of(s.args[1], lines.views) in read for s in stores)
         counts = def_counts(func.body) + Counter(p.name for p in func.params)
         self.makers = {s.results[0].name: s for s in ops if len(s.results) == 1 and counts[s.results[0].name] == 1}
         inner = [s for s in statements(body) if isinstance(s, (For, While))]
@@ -54,8 +55,8 @@ class Written:
         self.varying = {n for n, k in counts.items() if k > 1}.union(*(block_defs((s,)) for s in inner))
 
     def in_parts(self, line: Axis, extent: int) -> bool:
-        """Whether all tiles that are written have a line of so many elements, each element of a tensor is written by one
-        part of it, and nothing that is written is read.
+        """Whether all tiles that are written have a line of so many elements, each element of a tensor is written by
+        one part of it, and nothing that is written is read.
 
         Elements that are written one by one do not depend on the line, or it would be bound: all parts write the same.
         """
