@@ -130,8 +130,8 @@ def _streams(op: Op, streamed: frozenset[str]) -> bool:
 
 
 def _extents(op: Op) -> tuple[int | None, int | None, int | None]:
-    """Rows, what is contracted, and columns of a product: 1 is contracted where both operands are known to have so many,
-    as the other one would not broadcast."""
+    """Rows, what is contracted, and columns of a product: 1 is contracted where both operands are known to have it, as
+    the other one would not broadcast."""
     left, right = (a.type.shape[-2:] for a in op.args[:2])  # type: ignore[union-attr]
     sides = left[1], right[0]
     depth = 1 if sides == (1, 1) else next((n for n in sides if n not in (None, 1)), None)

@@ -414,7 +414,7 @@ def test_one_column_by_what_may_be_one_row() -> None:
     x, y = rng.standard_normal((2, 24, 24), np.float32)
     u = rng.standard_normal((1, 24), np.float32)
     np.testing.assert_allclose(emulated(outer, x, y, u)[1][0], y[:, :1] @ u, rtol=1e-5, atol=1e-5)
-    with pytest.raises(pto.LaunchError, match="contract.* 1 .*and 2|contract.* 1 valid columns with 2"):
+    with pytest.raises(pto.LaunchError, match=r"contract.* 1 .*2"):
         emulated(outer, x, y, np.ones((2, 24), np.float32), orders=(0,))
 
 
