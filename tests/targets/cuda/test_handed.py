@@ -234,3 +234,27 @@ def test_what_a_host_loop_changes_was_loaded_before() -> None:
     _, (changed, found, _) = emulated(loaded_before_a_loop, x, y, 3)
     np.testing.assert_array_equal(changed, x + 3)
     np.testing.assert_array_equal(found, 4 * x)
+
+
+@needs_compiler
+def test_a_tensor_and_a_part_of_it_are_written_one_after_the_other() -> None:
+    """The parameters of one kernel must not share memory."""
+
+    @pto.jit
+    def in_order(x: pl.Tensor[[40], pl.i32], y: pl.Tensor[[40], pl.i32]):
+        t = pl.max(x, axis=0, keepdims=True)
+        y[33:35] = t
+        y[...] = t + y[34]
+        y[:2] = t
+
+    @pto.jit
+    def in_place(y: pl.Tensor[[40], pl.i32]):
+        t = pl.max(y, axis=0, keepdims=True)
+        y[33:35] = t
+        y[...] = t + 1
+
+    x, y = np.arange(40, dtype=np.int32), np.zeros(40, np.int32)
+    _, (_, got) = emulated(in_order, x, y)
+    np.testing.assert_array_equal(got, [39, 39, *[78] * 38])
+    _, (got,) = emulated(in_place, x)
+    np.testing.assert_array_equal(got, np.full(40, 40))
