@@ -114,7 +114,8 @@ class Known:
                 rank = op.args[0].type.rank  # type: ignore[union-attr]
                 offset, extent = op.args[1 + k], op.args[1 + rank + k]
                 declared.setdefault(extent, op.loc)
-                valid.setdefault(self.valid(op.args[0], k, offset, extent, mine), op.loc)
+                some = extent if op.attr("pad") else self.valid(op.args[0], k, offset, extent, mine)
+                valid.setdefault(some, op.loc)
             elif op.op in _SIZED:
                 extent = op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k]
                 if op.op == "reshape":  # it has that of its operand, or is an error of another kind

@@ -345,3 +345,20 @@ def test_fewer_rows_than_were_asked_for_are_reversed(rows: int) -> None:
     module = reversed_rows.compile(TWO, TWO, target="cuda")._lowered().modules["kernels"]
     interpreter.run(module, [x, y])
     np.testing.assert_array_equal(y, expected)
+
+
+def test_a_border_of_other_elements_is_handed_on_too() -> None:
+    """A padded tile is as large as it is declared, whatever the tensor has."""
+
+    @pto.jit
+    def padded(x, y, n):
+        t = pl.load(x, [0, 2], [x.shape[0], x.shape[1]], pad=1.0)
+        if n > 1:
+            y[...] = 0.0
+        y[...] = pl.exp(t)
+
+    x, y = arguments((5, 9))[:2]
+    wanted = y.copy()
+    padded.interpret(x, wanted, 2)
+    interpreter.run(padded.compile(TWO, TWO, 2, target="cuda")._lowered().modules["kernels"], [x, y, 2])
+    np.testing.assert_array_equal(y, wanted)
