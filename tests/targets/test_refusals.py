@@ -31,15 +31,15 @@ def of_nine_axes(x: pl.Tensor, y: pl.Tensor):
 
 @pto.jit
 def large(x: pl.Tensor, y: pl.Tensor):
-    with pl.incore():
-        pl.store(pl.transpose(pl.load(x, [0, 0], [256, 512])), [0, 0], y)
+    for r in pl.range(0, x.shape[0], 256, parallel=True):
+        pl.store(pl.transpose(pl.load(x, [r, 0], [256, 512])), [0, r], y)
 
 
 CASES: dict[str, tuple[Any, Any, str, str, str]] = {
     "c": (of_nine_axes, NINE, "PTO-X200", "`load` on 9 axes", "pl.load(x)"),
     "neon": (of_nine_axes, NINE, "PTO-X200", "the neon target cannot do `load` on 9 axes", "pl.load(x)"),
     "cuda": (speaking, MATRIX, "PTO-X100", "`print`", "pl.print("),
-    "ascend": (large, MATRIX, "PTO-X211", "bytes of", "pl.load(x, [0, 0], [256, 512])"),
+    "ascend": (large, MATRIX, "PTO-X211", "bytes of", "pl.load(x, [r, 0], [256, 512])"),
 }
 
 
