@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import shutil
 import subprocess
@@ -148,3 +149,17 @@ int main(void) {
 """)
     subprocess.run(["cc", "main.c", "-o", "main", "-L.", "-lalpha", "-lbeta", "-lm", "-pthread"], cwd=tmp_path, check=True)
     assert subprocess.run(["./main"], cwd=tmp_path, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_name_of_a_file_ends_no_comment(target: str) -> None:
+    """Of a source without a file, which may be called anything."""
+    name = "odd\nint broken;\\\n.py"
+    text = "import pto_jit as pto\n@pto.jit\ndef doubled(x, y):\n    y[...] = x * 2.0\n"
+    linecache.cache[name] = len(text), None, text.splitlines(True), name
+    made: dict[str, Any] = {"__name__": "odd"}
+    exec(compile(text, name, "exec"), made)
+    sources = made["doubled"].compile(SPEC, SPEC, target=target).sources
+    lines = [line.strip() for source in sources.values() for line in source.splitlines() if "broken" in line]
+    assert lines and all(line.startswith(("//", '"')) for line in lines)
+    assert not any(line.startswith("//") and line.endswith("\\") for line in lines)

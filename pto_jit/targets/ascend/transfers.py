@@ -127,6 +127,8 @@ class TransferWriter(TileWriter):
                 some.append(self._in_front(tensor, axis, offsets[axis]))
         rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, row, offsets[row])
         columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
+        if any(isinstance(size, int) and size <= 0 for size in (rows, columns)):
+            return
         stride: Size = 1 if rank == 1 else tensor.strides[row]
         pointer = self.pointer(tensor, offsets, op.loc)
         sizes = [(columns, value.valid[1], rank - 1)]

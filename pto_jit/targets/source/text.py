@@ -21,7 +21,7 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def _last_part(path: str) -> str:
-    return PurePath(path).name
+    return "".join(c if c.isprintable() and c != "\\" else "?" for c in PurePath(path).name)  # it ends no comment
 
 
 def file_name(path: str) -> str:

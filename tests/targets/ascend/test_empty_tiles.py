@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,20 @@ def test_operands_of_products_have_elements(programs: Programs) -> None:
     np.testing.assert_array_equal(out, 3)
     with pytest.raises(RuntimeError, match="without elements"):
         programs.run("product", x=np.ones((16, 0), np.float32), y=np.ones((0, 16), np.float32), out=out)
+
+
+@needs_compiler
+def test_a_place_behind_a_tensor_of_known_extents_is_not_stored(tmp_path: Path) -> None:
+    @pto.jit
+    def behind(x, out):
+        pl.store(pl.load(x) + 1.0, [1, 0], out)
+        pl.store(pl.load(x) * 3.0, [0, 4], out)
+
+    programs = ordered({"behind": (behind, (pto.spec((1, 4), pl.f32), pto.spec((1, 8), pl.f32)))}, tmp_path)
+    x, out = np.arange(4, dtype=np.float32).reshape(1, 4), np.zeros((1, 8), np.float32)
+    for seed in SEEDS:
+        programs.run("behind", seed, x=x, out=out)
+        np.testing.assert_array_equal(out, np.concatenate([np.zeros_like(x), x * 3], axis=1))
 
 
 def test_a_load_of_nothing_is_refused() -> None:
