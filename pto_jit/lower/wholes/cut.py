@@ -42,6 +42,7 @@ from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.lines import STORES, root_of
 from pto_jit.lower.wholes.long import LongLines
 from pto_jit.lower.wholes.memory import CutError, Store
+from pto_jit.lower.wholes.partials import divides
 from pto_jit.lower.wholes.sizes import UnknownSizeError
 from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import effects
@@ -49,9 +50,6 @@ from pto_jit.slotted import replace
 
 _REPEATED = GENERATED | {"load", "broadcast_to", "map"}
 """Operations that are done again where their results are read, besides those that are elementwise."""
-
-_SPLIT = frozenset("sum prod max min any all".split())
-"""Reductions along several axes that are one along each."""
 
 
 class Cutter(LongLines):
@@ -195,10 +193,10 @@ class Cutter(LongLines):
         if heavy and all(op.op == "dot" for op in heavy):  # products, and what follows them elementwise
             return None
         for op in heavy:
-            if self.divider.parts.flat and _can_be_split(op):
-                return self._split(op)
             if op.results[0].name != tile.name:
                 return op.results[0]
+            if self.divider.parts.flat and _can_be_split(op):
+                return self._split(op)
         last = self.maker[tile.name]
         if last.op == "dot":
             return None
@@ -236,7 +234,7 @@ class Cutter(LongLines):
 
 def _can_be_split(reduction: Op) -> bool:
     """Whether a reduction is along several axes, and gives the same numbers along one after the other."""
-    if reduction.op not in _SPLIT:
+    if not divides(reduction):
         return False
     tile, result = reduction.args[0].type, reduction.results[0].type
     assert isinstance(tile, TileType) and isinstance(result, TileType)

@@ -36,17 +36,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Func, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import blocks, statements, with_blocks
+from pto_jit.ir.walk import statements
 from pto_jit.lower.names import Scalars
 from pto_jit.lower.outwards import is_host
-from pto_jit.lower.wholes.choose import PARTS, LoopsOverParts
+from pto_jit.lower.wholes.choose import PARTS
 from pto_jit.lower.wholes.cut import Cutter
+from pto_jit.lower.wholes.divide import Divider
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import root_of
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.cuda.starts import product_and_sum
 
 _SIDE = 128
 """Rows and columns of the tiles of a product."""
@@ -60,33 +62,22 @@ def with_whole_products(func: Func, tiled: Callable[[Func], Func]) -> Func:
     return tiled(func if body is func.body else replace(func, body=body))
 
 
-class _Products(LoopsOverParts):
+class _Products(Divider):
     """The scopes of a function, each in one or more."""
 
     def __init__(self, func: Func, tiled: Callable[[Func], Func]) -> None:
         super().__init__(func, PARTS["ascend"], [])
         self.tiled = tiled
 
-    def block(self, block: Block) -> Block:
-        out: list[Stmt] = []
-        for stmt in block:
-            if isinstance(stmt, Scope) and any(isinstance(s, Op) and _is_whole(s) for s in stmt.body):
-                out += self.scope(stmt)
-            elif isinstance(stmt, (If, While)) or (isinstance(stmt, For) and stmt.kind == "sequential"):
-                out.append(with_blocks(stmt, tuple(map(self.block, blocks(stmt)))))
-            else:
-                out.append(stmt)
-        return block if all(a is b for a, b in zip(out, block, strict=False)) else tuple(out)
-
-    def scope(self, scope: Scope) -> list[Stmt]:
+    def _scope(self, scope: Scope) -> list[Stmt]:
         """A scope, or one for each group of operations."""
         ops = [s for s in scope.body if isinstance(s, Op)]
-        if len(ops) < len(scope.body):
+        if len(ops) < len(scope.body) or not any(map(_is_whole, ops)):
             return [scope]
         clash = _clash(ops, self.known)
         if clash is None and self.in_parts(ops, scope) is not None:
             return [scope]
-        parts = [part for op in ops for part in _plain(op, self.known)]
+        parts = [part for op in ops for part in self._without_start(op)]
         out = _Cutter(self, scope, parts, Scalars(self.known.names, scope.loc)).stmts()
         if out is not None:
             return out
@@ -95,6 +86,13 @@ class _Products(LoopsOverParts):
             what = f"a product that is stored into its operand `{name}`"
             raise unsupported(what, op.loc, "store into another tensor")
         return [scope]
+
+    def _without_start(self, op: Op) -> tuple[Op, ...]:
+        """A product of whole tensors that is added to a tile as a product and a sum."""
+        if not (_is_whole(op) and len(op.args) == 3):
+            return (op,)
+        result = op.results[0]
+        return product_and_sum(op, self.known.names.fresh(result.name, result.type).name)
 
     def in_parts(self, ops: list[Op], scope: Scope) -> list[Stmt] | None:
         """Operations as a scope, whose products are nests that do all that is done to whole tiles."""
@@ -138,15 +136,6 @@ def _is_whole(op: Op) -> bool:
         return False
     shapes = [v.type.shape for v in (*op.args[:2], *op.results)]  # type: ignore[union-attr]
     return all(len(s) == 2 for s in shapes) and any(n is None or n > _SIDE for s in shapes for n in s)
-
-
-def _plain(op: Op, known: Known) -> list[Op]:
-    """A product that is added to a tile as a product and a sum."""
-    if not (_is_whole(op) and len(op.args) == 3):
-        return [op]
-    product = known.names.fresh(op.results[0].name, op.results[0].type)
-    return [replace(op, args=op.args[:2], results=(product,)),
-            Op("add", op.results, (op.args[2], product), (), (), op.loc)]  # fmt: skip
 
 
 def _clash(ops: list[Op], known: Known) -> tuple[str, Op] | None:

@@ -39,17 +39,21 @@ def _block(block: Block, taken: Taken) -> Block:
         if isinstance(stmt, (If, While, Scope)) or (isinstance(stmt, For) and stmt.kind not in PARALLEL):
             out.append(with_blocks(stmt, tuple(_block(inner, taken) for inner in blocks(stmt))))
         elif isinstance(stmt, Op) and stmt.op == "dot" and _starts(stmt, loads):
-            left, right, start = stmt.args
-            (kind,) = infer("dot", (left, right), dict(stmt.attrs))
-            (result,) = stmt.results
-            product = Var(unused(f"{result.name}.product", taken, "."), kind)
-            out.append(replace(stmt, results=(product,), args=(left, right)))
-            out.append(Op("add", (result,), (product, start), (), (), stmt.loc))
+            out += product_and_sum(stmt, unused(f"{stmt.results[0].name}.product", taken, "."))
         else:
             out.append(stmt)
         if isinstance(stmt, Op) and stmt.op == "load":
             loads.add(stmt.results[0].name)
     return tuple(out)
+
+
+def product_and_sum(dot: Op, name: str) -> tuple[Op, Op]:
+    """A product that is added to a tile as a product of that name and a sum."""
+    *operands, start = dot.args
+    (kind,) = infer("dot", tuple(operands), dict(dot.attrs))
+    product = Var(name, kind)
+    added = Op("add", dot.results, (product, start), (), (), dot.loc)
+    return replace(dot, results=(product,), args=tuple(operands)), added
 
 
 def _starts(dot: Op, loads: set[str]) -> bool:

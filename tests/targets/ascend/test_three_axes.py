@@ -101,6 +101,18 @@ def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str,
     check_interpreted(programs, CASES[name][0], name, {"x": x}, {"y": y}, close)
 
 
+@pytest.mark.parametrize("dtype", [pl.f32, pl.f16, pl.i16])
+def test_what_is_reduced_along_two_axes_is_so_before_it_is_read_again(dtype: Any) -> None:
+    """Parts of what is stored do not reduce all of it each."""
+
+    @pto.jit
+    def below(x, y):
+        y[...] = x - pl.max(x, axis=(0, 1), keepdims=True)
+
+    forms = kernels_of(written(below, *(pto.spec((None, None, None), dtype),) * 2))
+    assert [form.limits for form in forms] == [{}, {}, {}] and not any(form.alone for form in forms)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_all_cores_take_part(name: str) -> None:
     assert name == "totalled" or not any(form.alone for form in kernels_of(written(CASES[name][0], *CASES[name][1])))
