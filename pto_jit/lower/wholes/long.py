@@ -31,8 +31,11 @@ from pto_jit.lower.wholes.partials import (
     ROWS,
     chunks_of,
     divides,
+    is_marked,
     reduced_along,
     room,
+    unmarked,
+    where_it_is,
     working,
 )
 from pto_jit.lower.wholes.sizes import Size
@@ -108,7 +111,7 @@ class LongLines(TilesInMemory):
         return room(self.divider.latest, ops, known, scalars, (parts.room, parts.longest), self.parts)
 
     def _look_for(self, op: Op) -> None:
-        """Make the place of an extreme the first one where that is, or where a NaN is, which is the extreme then."""
+        """Make the place of an extreme the first one where a NaN is, or else where that is."""
         tile, (result,) = op.args[0], op.results
         assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         (axis, *more), size = reduced_axes(op), self.sizes.of(tile)[reduced_axes(op)[0]]
@@ -120,16 +123,18 @@ class LongLines(TilesInMemory):
             return self._made(kind, Op(name, (), args, tuple(attrs.items()), (), op.loc), result)
 
         self.divider.known.check(self.scalars.block, "le", size.valid, index(MOST_PLACES), PLACES, op.loc, what=op.op)
-        here = made("eq", tile, made(EXTREMES[op.op], tile, axes=(axis,), keepdims=True))
-        if tile.type.dtype.kind == "f":
-            here = made("or", here, made("ne", tile, tile))
+        best = made(EXTREMES[op.op], tile, axes=(axis,), keepdims=True)
         numbers = made("arange", Const(0, ScalarType(i32)), Const(1, ScalarType(i32)), size.valid)
         if tile.type.rank > 1:
             sides = (size.valid if k == axis else index(1) for k in range(tile.type.rank))
             numbers = made("reshape", numbers, *sides)
-        places = made("select", here, numbers, Const(MOST_PLACES, ScalarType(i32)))
+        places = where_it_is(made, tile, best, numbers)
         attrs = (("axes", (axis,)), ("keepdims", bool(op.attr("keepdims"))))
-        self.maker[result.name] = Op("min", (result,), (places,), attrs, (), op.loc)
+        first = Op("min", (result,), (places,), attrs, (), op.loc)
+        if is_marked(tile):
+            name, *args = unmarked(self._made(result.type, replace(first, results=()), result))
+            first = Op(name, (result,), tuple(args), (), (), op.loc)
+        self.maker[result.name] = first
 
     def _reduce(self, op: Op, tile: Var) -> None:
         """Make a reduction one of partial results; it has memory where it is read for every line of a tile."""

@@ -25,7 +25,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from pto_jit.dtypes import DType, f32, i32
@@ -36,6 +36,7 @@ from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
+from pto_jit.semantic.failures import MOST_PLACES
 from pto_jit.slotted import replace
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
@@ -45,6 +46,33 @@ MOST = 64
 """Partial results of a line at most: the lines of these fit a block, and so many blocks keep a device busy."""
 ROWS, COLUMNS, ROW = 32, 128, 2048
 """The tile of a step: down columns, and along a row."""
+
+
+def where_it_is(made: Callable[..., Var], tile: Var, best: Operand, numbers: Operand) -> Var:
+    """The places of the elements of a tile that are equal to an extreme, and `MOST_PLACES` of the others.
+
+    made: the result of an operation on operands; numbers: all places, which are below `MOST_PLACES`. Those of NaNs lie
+    before all others, whether or not a device's extreme is a NaN where there is one: the smallest is then `unmarked`.
+    """
+    none = Const(MOST_PLACES, ScalarType(i32))
+    places = made("select", made("eq", tile, best), numbers, none)
+    if not is_marked(tile):
+        return places
+    return made("select", made("ne", tile, tile), made("add", numbers, _MARK), places)
+
+
+def is_marked(tile: Var) -> bool:
+    """Whether places in a tile may be those of NaNs."""
+    return tile.type.dtype.kind == "f"  # type: ignore[union-attr]
+
+
+def unmarked(place: Operand) -> tuple[str, Operand, Operand]:
+    """The operation that gives the place itself, which `where_it_is` may have marked."""
+    return "and", place, Const(MOST_PLACES, ScalarType(i32))
+
+
+_MARK = Const(-(2**31), ScalarType(i32))
+assert MOST_PLACES == 2**31 - 1  # all bits but that of the mark
 
 
 def divides(op: Op) -> bool:

