@@ -24,7 +24,8 @@ from pto_jit.targets.ascend.ordering import races
 HEADERS = Path(__file__).parent / "emulation"
 SEEDS = (0, 1, 7)
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
-_STANDARD = "acl/acl.h algorithm cstddef cmath cstdint cstdio pto/pto-inst.hpp".split()
+_STANDARD = "acl/acl.h algorithm cstddef cmath cstdint cstdio cstring pto/pto-inst.hpp".split()
+_FLOATS = ("float", "double")
 
 
 class Programs:
@@ -32,6 +33,7 @@ class Programs:
 
     def __init__(self, compiled: dict[str, Any], directory: Path) -> None:
         parts = [f"#include <{name}>" for name in _STANDARD]
+        parts.append("inline double as_double(int64_t slot) {\n  double x;\n  std::memcpy(&x, &slot, 8);\n  return x;\n}")
         self.prototypes: dict[str, list[tuple[str, str]]] = {}
         hosts: list[Path] = []
         for name, program in compiled.items():
@@ -67,7 +69,8 @@ class Programs:
         parameters = [tuple(p.replace("*", "* ").rsplit(" ", 1)) for p in match[2].split(", ")]
         self.prototypes[name] = [(typ.replace(" ", ""), p) for typ, p in parameters]
         types = ["void *" if typ.endswith("*") else typ for typ, _ in self.prototypes[name]]
-        given = [f"{'reinterpret' if typ == 'void *' else 'static'}_cast<{typ}>(slots[{k}])" for k, typ in enumerate(types)]
+        cast = {"void *": "reinterpret_cast<void *>"} | dict.fromkeys(_FLOATS, "as_double")
+        given = [f"{cast.get(typ, f'static_cast<{typ}>')}(slots[{k}])" for k, typ in enumerate(types)]
         return (f"extern \"C\" const char *{name}_entry({', '.join(['void *', *types])});\n"
                 f"extern \"C\" const char *run_{name}(const int64_t *slots) {{\n  static std::string message;\n  try {{\n"
                 f"    return {name}_entry({', '.join(['nullptr', *given])});\n"
@@ -87,10 +90,10 @@ class Programs:
                 known |= {f"{parameter}_d{k}": n for k, n in enumerate(value.shape)}
                 known |= {f"{parameter}_s{k}": n // value.itemsize for k, n in enumerate(value.strides)}
             else:
-                known[parameter] = int(value)
+                known[parameter] = value
         given = [(ctypes.c_int64 * 9)() for _ in self.prototypes[name]]  # a Result, or a number
-        slots = [known[p] if not p.startswith("result_") else ctypes.addressof(given[k])
-                 for k, (_, p) in enumerate(self.prototypes[name])]  # fmt: skip
+        slots = [ctypes.addressof(given[k]) if p.startswith("result_") else _slot(known[p], typ)
+                 for k, (typ, p) in enumerate(self.prototypes[name])]  # fmt: skip
         self.library.seed(ctypes.c_uint(seed))
         function = getattr(self.library, f"run_{name}")
         function.restype = ctypes.c_char_p
@@ -108,6 +111,11 @@ class Programs:
         out = np.frombuffer(ctypes.string_at(address, count), dtype).reshape(extents).copy()
         self.library.free_result(ctypes.c_void_p(address))
         return out
+
+
+def _slot(value: Any, typ: str) -> int:
+    """An argument as 64 bits: of a float those of the double."""
+    return int(np.float64(value).view(np.int64)) if typ in _FLOATS else int(value)
 
 
 def _on_one_line(text: str) -> str:
