@@ -20,6 +20,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuInit": (UINT,),
     "cuGetErrorString": (INT, POINTER),
     "cuGetErrorName": (INT, POINTER),
+    "cuDriverGetVersion": (POINTER,),
     "cuDeviceGetCount": (POINTER,),
     "cuDeviceGet": (POINTER, INT),
     "cuDeviceGetAttribute": (POINTER, INT, INT),

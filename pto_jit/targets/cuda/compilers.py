@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Machine code of kernels: by nvcc, or by NVRTC where there is no nvcc, or one that is older than the device."""
+"""Machine code of kernels: by nvcc, or by NVRTC where there is no nvcc, or one that is older than the device or newer
+than the driver."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 from pto_jit.errors import ToolchainError
 from pto_jit.slotted import frozen
@@ -21,11 +23,13 @@ from pto_jit.targets.cuda.spreads import Spread
 
 @frozen
 class _Compiler:
-    """identity: tells one installation from another; known: the compute capabilities that it compiles for, such as 90,
-    as far as it says; compiled: the machine code of a source by some flags."""
+    """identity: tells one installation from another; release: the major version of its CUDA, 0 where it does not say;
+    known: the compute capabilities that it compiles for, such as 90, as far as it says; compiled: the machine code of a
+    source by some flags."""
 
     name: str
     identity: str
+    release: int
     known: frozenset[int]
     compiled: Callable[[str, list[str]], bytes]
 
@@ -39,13 +43,14 @@ class _Compiler:
         return f"sm_{max(earlier)}" if earlier and not arch.endswith("a") else None
 
 
-def compile_kernel(kernel: Kernel, spread: Spread, arch: str) -> bytes:
+def compile_kernel(kernel: Kernel, spread: Spread, arch: str, driver: int | None = None) -> bytes:
     """The machine code of a version of a kernel for an architecture, such as "sm_90".
 
-    What was compiled before is in the kernel's store, if it has one.  Raises ToolchainError
-    when there is no compiler for the architecture, or when it fails.
+    driver: the major version of CUDA that the driver belongs to, which loads no code of later ones; None: that does not
+    matter.  What was compiled before is in the kernel's store, if it has one.  Raises ToolchainError when there is no
+    compiler for the architecture and the driver, or when it fails.
     """
-    compiler, target = _compiler_for(arch)
+    compiler, target = _compiler_for(arch, driver)
     flags = ["-std=c++17", f"--gpu-architecture={target}", *(f"-D{name}={value}" for name, value in spread.defines),
              f"--fmad={'true' if kernel.fastmath else 'false'}"]  # fmt: skip
     if kernel.store is None:
@@ -60,14 +65,17 @@ def compile_kernel(kernel: Kernel, spread: Spread, arch: str) -> bytes:
     return code
 
 
-def _compiler_for(arch: str) -> tuple[_Compiler, str]:
-    """The first compiler that makes code for an architecture, and what it calls it; one that does not say what it
-    knows, as old ones do not, only where no other does."""
+def _compiler_for(arch: str, driver: int | None) -> tuple[_Compiler, str]:
+    """The first compiler that makes code for an architecture and a driver, and what it calls the architecture; one that
+    does not say what it knows, as old ones do not, only where no other does."""
     old: list[str] = []
+    new: list[str] = []
     silent: _Compiler | None = None
     for compiler in _compilers():
         target = compiler.target(arch)
-        if not compiler.known:
+        if driver is not None and compiler.release > driver:
+            new.append(compiler.name)
+        elif not compiler.known:
             silent = silent or compiler
         elif target is not None:
             return compiler, target
@@ -75,6 +83,10 @@ def _compiler_for(arch: str) -> tuple[_Compiler, str]:
             old.append(f"{compiler.name} up to sm_{max(compiler.known)}")
     if silent is not None:
         return silent, arch
+    if new:
+        raise ToolchainError(f"PTO-X120: the driver loads code of CUDA {driver} and before, and what is installed "
+                             f"makes later code: {', '.join(new)}\nhelp: install a newer driver, a CUDA toolkit as "
+                             f"old as the driver, or `nvidia-cuda-nvrtc-cu{driver}` by pip")  # fmt: skip
     if not old:
         toolchain.need("the cuda target (where NVRTC is missing, too)", "nvcc")
     raise ToolchainError(f"PTO-X120: the device is an {arch}, and what is installed is older: {', '.join(old)}\n"
@@ -90,14 +102,29 @@ def _compilers() -> Iterator[_Compiler]:
             command = [program, "-cubin", *flags, "-o", "kernel.cubin", "kernel.cu"]
             return toolchain.build(command, {**headers(), "kernel.cu": source}, "kernel.cubin")
 
-        yield _Compiler(program, toolchain.identity(program), _known_to(program), by_nvcc)
-    if nvrtc.library() is not None:
-        name = nvrtc.identity()
-        yield _Compiler(name, name, nvrtc.known(), lambda source, flags: nvrtc.compile_cubin(source, headers(), flags))
+        yield _Compiler(program, toolchain.identity(program), _release_of(program), _known_to(program), by_nvcc)
+    for lib in nvrtc.libraries():
+        release, minor = nvrtc.version(lib)
+        name = f"NVRTC {release}.{minor}"
+
+        def by_nvrtc(source: str, flags: list[str], lib: Any = lib) -> bytes:
+            return nvrtc.compile_cubin(lib, source, headers(), flags)
+
+        yield _Compiler(name, name, release, nvrtc.known(lib), by_nvrtc)
+
+
+@cache
+def _release_of(program: str) -> int:
+    """The major version of the CUDA that an nvcc belongs to; 0 where it does not say."""
+    found = re.search(r"\brelease (\d+)\.", _said(program, "--version"))
+    return int(found[1]) if found else 0
 
 
 @cache
 def _known_to(program: str) -> frozenset[int]:
     """The compute capabilities that an nvcc compiles for; none where it does not say."""
-    said = subprocess.run([program, "--list-gpu-code"], capture_output=True, text=True, errors="replace", check=False)
-    return frozenset(map(int, re.findall(r"\bsm_(\d+)\b", said.stdout)))
+    return frozenset(map(int, re.findall(r"\bsm_(\d+)\b", _said(program, "--list-gpu-code"))))
+
+
+def _said(program: str, option: str) -> str:
+    return subprocess.run([program, option], capture_output=True, text=True, errors="replace", check=False).stdout

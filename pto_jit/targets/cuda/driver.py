@@ -129,6 +129,8 @@ class CudaDevice:
             raise TargetError(f"the cuda target needs compute capability 8.0, this device has {found}",
                               code="PTO-X143", hint="run on an A100 or later")  # fmt: skip
         self.shared_limit: int = self._attribute(handle, _SHARED_LIMIT)
+        self.call("cuDriverGetVersion", ctypes.byref(count))
+        self._release = count.value // 1000  # of the latest CUDA that the driver runs, which is 1000 * major + 10 * minor
         self._versions: dict[str, Any] = {}
         self._free: list[FailureSlot] = []
 
@@ -179,7 +181,7 @@ class CudaDevice:
         known = self._versions.get(key)
         if known is None:
             own = "a" if dict(spread.defines).get("WARPGROUPS") else ""  # what no later device has
-            code = compile_kernel(kernel, spread, f"sm_{self.capability}{own}")
+            code = compile_kernel(kernel, spread, f"sm_{self.capability}{own}", self._release)
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
             self.call("cuModuleLoadData", ctypes.byref(module), code)
             self.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())

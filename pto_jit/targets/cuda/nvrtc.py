@@ -34,39 +34,39 @@ def _places() -> Iterator[str]:
 
 
 @cache
-def library() -> Any:
-    """The library, or None where there is none."""
+def libraries() -> tuple[Any, ...]:
+    """The libraries that there are: the first one of each version."""
+    found: dict[tuple[int, int], Any] = {}
     for place in _places():
         try:
-            return ctypes.CDLL(place)
+            lib = ctypes.CDLL(place)
         except OSError:
             continue
-    return None
+        found.setdefault(version(lib), lib)
+    return tuple(found.values())
 
 
-def identity() -> str:
-    """What tells one version of the library from another."""
+def version(lib: Any) -> tuple[int, int]:
+    """The version of CUDA that a library belongs to: major and minor."""
     major, minor = ctypes.c_int(), ctypes.c_int()
-    library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    return f"NVRTC {major.value}.{minor.value}"
+    lib.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
 
 
-def known() -> frozenset[int]:
-    """The compute capabilities that it compiles for, such as 90."""
+def known(lib: Any) -> frozenset[int]:
+    """The compute capabilities that a library compiles for, such as 90."""
     count = ctypes.c_int()
-    library().nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    lib.nvrtcGetNumSupportedArchs(ctypes.byref(count))
     numbers = (ctypes.c_int * count.value)()
-    library().nvrtcGetSupportedArchs(numbers)
+    lib.nvrtcGetSupportedArchs(numbers)
     return frozenset(numbers)
 
 
-def compile_cubin(text: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
+def compile_cubin(lib: Any, text: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
     """The machine code of a source, for the architecture that the flags name.
 
     headers: what it may include, name -> text.  Raises ToolchainError with what the compiler said when it fails.
     """
-    lib = library()
-    assert lib is not None
     files = {**_STANDARD, **headers}
     program = ctypes.c_void_p()
     texts, names, options = (_strings(words) for words in (files.values(), files, flags))

@@ -19,7 +19,7 @@ struct CUfunc_st {
 enum { PLAIN = 48 * 1024, MOST = 227 * 1024, DEVICES = 4, MAPPED_ALIGNMENT = 512 };
 static CUcontext current;
 static char contexts[DEVICES];
-static int initialised, devices = 1;
+static int initialised, devices = 1, version = 13000;
 static const char *failing = ""; /* the function that fails */
 static const void *placed;       /* memory of the second device */
 static int statically;           /* bytes of shared memory that each kernel has of its own */
@@ -49,10 +49,12 @@ void fake_forget(void) {
     record[0] = 0;
     current = NULL;
     devices = 1;
+    version = 13000;
     failing = "";
     placed = NULL;
     statically = 0;
 }
+void fake_version(int is) { version = is; }
 void fake_static(int bytes) { statically = bytes; }
 void fake_fail(const char *name) {
     static char kept[64];
@@ -83,6 +85,11 @@ CUresult cuGetErrorString(CUresult status, const char **text) {
 }
 CUresult cuGetErrorName(CUresult status, const char **text) {
     *text = status == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "FAKE";
+    return CUDA_SUCCESS;
+}
+CUresult cuDriverGetVersion(int *found) {
+    CALL("cuDriverGetVersion");
+    *found = version;
     return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int *count) {

@@ -9,7 +9,7 @@ typedef struct {
   int broken;
 } program;
 
-int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 0; return 0; }
+int nvrtcVersion(int *major, int *minor) { *major = RELEASE; *minor = 0; return 0; }
 int nvrtcGetNumSupportedArchs(int *count) { *count = 3; return 0; }
 int nvrtcGetSupportedArchs(int *numbers) { numbers[0] = 80; numbers[1] = 90; numbers[2] = 120; return 0; }
 int nvrtcCreateProgram(program **made, const char *text, const char *name, int count, const char *const *headers,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,22 @@ def softmax(**options: Any) -> tuple[Any, Any]:
     return kernel, version_of(kernel).spread
 
 
-@pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An NVRTC that knows sm_80, sm_90 and sm_120."""
+def nvrtc_of(release: int, directory: Path) -> Path:
+    """An NVRTC of CUDA `release`.0 that knows sm_80, sm_90 and sm_120."""
     if not shutil.which("gcc"):
         pytest.skip("needs gcc")
-    path = tmp_path / "libfake.so"
+    path = directory / f"libnvrtc.so.{release}"
     source = Path(__file__).parent / "fake_nvrtc.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, source], check=True)
-    fake = ctypes.CDLL(str(path))
-    monkeypatch.setattr(nvrtc, "library", lambda: fake)
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", f"-DRELEASE={release}", "-o", path, source]
+    subprocess.run(command, check=True)
+    return path
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """That of CUDA 13."""
+    fake = ctypes.CDLL(str(nvrtc_of(13, tmp_path)))
+    monkeypatch.setattr(nvrtc, "libraries", lambda: (fake,))
     monkeypatch.setattr(toolchain, "find", lambda *names: None)
     return fake
 
@@ -50,7 +57,7 @@ def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text('#!/bin/sh\n[ "$1" = --list-gpu-code ] && echo "sm_80 sm_87" && exit\n'
                        'echo "$@" >> "$0.calls"\nprintf code > kernel.cubin\n')  # fmt: skip
     program.chmod(0o755)
-    monkeypatch.setattr(nvrtc, "library", lambda: None)
+    monkeypatch.setattr(nvrtc, "libraries", tuple)
     monkeypatch.setattr(toolchain, "find", lambda *names: str(program))
     return program
 
@@ -76,7 +83,7 @@ def test_code_is_kept_on_disk(nvcc: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_first_compiler_that_knows_the_device_is_taken(library: Any, nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "library", lambda: library)
+    monkeypatch.setattr(nvrtc, "libraries", lambda: (library,))
     kernel, spread = softmax()
     kernel = replace(kernel, store=None)
     for arch, target in (("sm_80", "sm_80"), ("sm_86", "sm_80"), ("sm_89", "sm_87")):  # which run what is for earlier ones
@@ -94,20 +101,54 @@ def test_a_compiler_that_does_not_say_what_it_knows_comes_last(library: Any, nvc
     kernel, spread = softmax()
     kernel = replace(kernel, store=None)
     assert compilers.compile_kernel(kernel, spread, "sm_100") == b"code"  # it is all there is
-    monkeypatch.setattr(nvrtc, "library", lambda: library)
+    monkeypatch.setattr(nvrtc, "libraries", lambda: (library,))
     assert b"--gpu-architecture=sm_90" in compilers.compile_kernel(kernel, spread, "sm_90")
 
 
 def test_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "library", lambda: None)
+    monkeypatch.setattr(nvrtc, "libraries", tuple)
     monkeypatch.setattr(toolchain, "find", lambda *names: None)
     with pytest.raises(pto.ToolchainError, match=r"NVRTC.*nvcc"):
         compilers.compile_kernel(*softmax(), "sm_90")
 
 
-@pytest.mark.skipif(nvrtc.library() is None, reason="needs NVRTC")
+def test_a_compiler_newer_than_the_driver_is_left_out(nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a driver loads no code of a later CUDA."""
+    nvcc.write_text(nvcc.read_text().replace("sm_87", "sm_90").replace(
+        "echo ", 'echo "Cuda compilation tools, release 13.0, V13.0.48" && exit\n[ "$1" = --list-gpu-code ] && echo ', 1
+    ).replace("--list-gpu-code", "--version", 1))  # fmt: skip
+    for seen in (compilers._known_to, compilers._release_of):
+        seen.cache_clear()
+    kernel, spread = softmax()
+    kernel = replace(kernel, store=None)
+    for driver in (None, 13, 14):
+        assert compilers.compile_kernel(kernel, spread, "sm_90", driver) == b"code"
+    with pytest.raises(pto.ToolchainError, match=r"PTO-X120: the driver loads code of CUDA 12 .*nvcc\nhelp: .*nvrtc-cu12"):
+        compilers.compile_kernel(kernel, spread, "sm_90", 12)
+    releases = [ctypes.CDLL(str(nvrtc_of(release, tmp_path))) for release in (13, 12)]
+    monkeypatch.setattr(nvrtc, "libraries", lambda: releases)
+    assert b"--gpu-architecture=sm_90" in compilers.compile_kernel(kernel, spread, "sm_90", 12)
+    assert [c.release for c in compilers._compilers()] == [13, 13, 12]
+
+
+def test_every_version_of_nvrtc_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the packages that bring it."""
+    for release, place in ((12, "nvidia/cuda_nvrtc/lib"), (13, "nvidia/cu13/lib")):
+        (tmp_path / place).mkdir(parents=True)
+        nvrtc_of(release, tmp_path / place)
+    monkeypatch.setattr(nvrtc, "_NAMES", ("libnvrtc.so.13", "libnvrtc.so.12"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    nvrtc.libraries.cache_clear()
+    try:
+        assert {(12, 0), (13, 0)} <= {nvrtc.version(lib) for lib in nvrtc.libraries()}
+    finally:
+        nvrtc.libraries.cache_clear()
+
+
+@pytest.mark.skipif(not nvrtc.libraries(), reason="needs NVRTC")
 def test_nvrtc_compiles_a_kernel() -> None:
-    assert 90 in nvrtc.known()
+    lib = nvrtc.libraries()[0]
+    assert 90 in nvrtc.known(lib)
     kernel, spread = softmax()
     flags = ["--std=c++17", "--gpu-architecture=sm_90", *(f"-D{n}={v}" for n, v in spread.defines)]
-    assert nvrtc.compile_cubin(kernel.source, headers(), flags).startswith(b"\x7fELF")
+    assert nvrtc.compile_cubin(lib, kernel.source, headers(), flags).startswith(b"\x7fELF")

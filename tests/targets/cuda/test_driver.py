@@ -49,15 +49,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
                     path, source, "-ldl"], check=True)  # fmt: skip
     loaded = ctypes.CDLL(str(path))
     loaded.fake_record.restype = ctypes.c_char_p
-    loaded.architectures = []
+    loaded.architectures, loaded.releases = [], []
     return loaded
 
 
 @pytest.fixture
 def fake(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    def compile_kernel(kernel: Any, spread: Any, arch: str) -> bytes:
+    def compile_kernel(kernel: Any, spread: Any, arch: str, release: int) -> bytes:
         assert arch == ("sm_90a" if dict(spread.defines).get("WARPGROUPS") else "sm_90")
         library.architectures.append(arch)
+        library.releases.append(release)
         defines = [f"-D{name}={value}" for name, value in spread.defines]
         path = tmp_path / f"{kernel.name}-{len(list(tmp_path.iterdir()))}.so"  # a file that is loaded stays as it is
         key = (kernel.source, *defines)
@@ -87,6 +88,15 @@ def test_tensors_of_the_device_go_to_a_kernel_as_they_are(fake: Any) -> None:
     said = fake.fake_record().decode()
     assert said.count("launch on stream 0") == 2 and said.count("softmax_incore_0 1") == 1
     assert "synchronise" not in said and "pinned 2" in said and "context 1" in said
+
+
+def test_code_is_made_for_the_driver(fake: Any) -> None:
+    x = OnDevice(np.ones((5, 40), np.float32))
+    for version in (12040, 13010):
+        driver.device.cache_clear()
+        fake.fake_version(version)
+        rows.softmax.compile(x, x, target="cuda")(x, x)
+        assert fake.releases[-1] == version // 1000
 
 
 def test_large_shared_memory_is_asked_for_and_temporaries_are_freed(fake: Any) -> None:
@@ -227,7 +237,8 @@ def test_arrays_of_the_cpu_are_copied_to_the_device_and_back(fake: Any) -> None:
         device_kernel.on_gpu(shifted.compile(out, out, -1, target="cuda"), np.ones_like(out), out, -1)
 
 
-_CALLS = """cuInit cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuPointerGetAttribute cuDeviceGetAttribute
+_CALLS = """cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuPointerGetAttribute
+cuDeviceGetAttribute
 cuCtxGetCurrent cuCtxSetCurrent cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuModuleLoadData cuModuleGetFunction cuFuncGetAttribute
 cuLaunchKernel cuMemPoolCreate cuMemPoolSetAttribute cuMemAllocFromPoolAsync cuMemcpyDtoHAsync_v2 cuMemsetD32Async
 cuStreamSynchronize""".split()

@@ -52,6 +52,7 @@ enum { CU_MEMHOSTALLOC_DEVICEMAP = 2, CU_EVENT_DISABLE_TIMING = 2 };
 CUresult cuInit(unsigned flags);
 CUresult cuGetErrorString(CUresult status, const char **text);
 CUresult cuGetErrorName(CUresult status, const char **text);
+CUresult cuDriverGetVersion(int *version);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice device);
