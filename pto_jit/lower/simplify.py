@@ -92,11 +92,12 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
             folded = fold(op.op, int(a.value), int(b.value))
             return None if folded is None else index(folded)
         return None
-    if op.op in _COMPARE and all(isinstance(a, Const) and a.type == I64 for a in args):
+    if op.op in _COMPARE and all(a.type == I64 for a in args):
         assert isinstance(result.type, ScalarType)
         a, b = args
-        assert isinstance(a, Const) and isinstance(b, Const)
-        return Const(bool(_COMPARE[op.op](int(a.value), int(b.value))), result.type)
+        if isinstance(a, Const) and isinstance(b, Const):
+            return Const(bool(_COMPARE[op.op](int(a.value), int(b.value))), result.type)
+        return Const(bool(_COMPARE[op.op](0, 0)), result.type) if a == b else None
     return None
 
 

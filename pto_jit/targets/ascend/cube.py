@@ -18,7 +18,7 @@ from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Require, Tile
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 from pto_jit.targets.ascend.refusals import too_large, unsupported
-from pto_jit.targets.ascend.sizes import Tensor, least, text, total
+from pto_jit.targets.ascend.sizes import least, text, total
 from pto_jit.targets.ascend.values import Expr, Size
 from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
@@ -68,7 +68,7 @@ class CubeWriter(KernelWriter):
         both = self.turned & straight
         if both:
             raise unsupported(
-                f"a product of `{min(both)}` and of its transpose", func.loc, "load it twice, once for each"
+                f"a product of `{min(both)}` and of its transpose", func.loc, "make it twice, once for each"
             )
 
     def tile_operation(self, op: Op) -> None:
@@ -343,32 +343,18 @@ class CubeWriter(KernelWriter):
             )
         for offset in offsets:
             self.not_negative(offset, op.loc)
-        rows = self.cut(out.valid[0], tensor, rank - 2, offsets[-2], op.loc)
-        columns = self.cut(out.valid[1], tensor, rank - 1, offsets[-1], op.loc)
-        extents = (self.named(rows, f"{out.name}_rows", op.loc), self.named(columns, f"{out.name}_columns", op.loc))
-        pointer = self.pointer(tensor, offsets, op.loc)
-        memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, tensor.strides[-2], op.loc)
-        tile = self.sum_tile(out, out.dtype, extents, op.loc)
-        self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
-
-    def cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand, loc: Loc) -> Size:
-        """Valid extents of a result, which must lie in the tensor it is stored into."""
-        limit, at = tensor.extents[axis], self.size(offset)
-        if not self.visible(valid):
-            raise unsupported("a product whose extents are known in a loop only", loc, "give tiles constant extents")
-        if isinstance(valid, int) and self.clipped(tensor, axis, offset, valid) == valid:
-            return valid
-        if valid == limit and at == 0:
-            return valid
-        clip = self.clips.get(text(valid))
-        other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
-        if other is not None and self.launch_time(other) and self.launch_time(limit):
-            if other != limit:
-                self.fits(valid, other, limit, at)
-            return valid
-        raise unsupported(
-            "a store of a product that may be cut", loc, "store at the places that the operands were loaded from"
-        )
+        if not all(map(self.visible, out.valid)):
+            raise unsupported("a product whose extents are known in a loop only", op.loc, "give tiles constant extents")
+        valid, some = self.stored(out.valid, tensor, offsets, rank - 2)
+        if valid is None:
+            return
+        with self.where(some, op.loc):
+            rows, columns = (self.named(size, f"{out.name}_{of}", op.loc)
+                             for size, of in zip(valid, ("rows", "columns"), strict=True))  # fmt: skip
+            pointer = self.pointer(tensor, offsets, op.loc)
+            memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, (rows, columns), tensor.strides[-2], op.loc)
+            tile = self.sum_tile(out, out.dtype, (rows, columns), op.loc)
+            self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
 
 
 def is_aligned(left: Matrix) -> bool:

@@ -21,6 +21,7 @@ def can_halve(func: Func, fetched: Container[str]) -> bool:
     rows: set[tuple[Operand, Operand]] = set()  # where rows begin, and how many: of what is loaded and multiplied
     generated = {s.results[0].name for s in statements(func.body) if isinstance(s, Op) and s.op == "arange"}
     begins: dict[str, tuple[Operand, Operand]] = {}
+    turned: set[str] = set()  # rows of a tile of the vector cores as columns
     for op in statements(func.body):
         if not isinstance(op, Op) or not touches_tiles(op):
             continue
@@ -36,8 +37,12 @@ def can_halve(func: Func, fetched: Container[str]) -> bool:
                 rows.add(begins[name])
         elif name in fetched:  # transposed for a product: its rows were columns
             begins.pop(name, None)
+            if op.args[0].name not in fetched:  # type: ignore[union-attr]
+                turned.add(name)
         elif op.op == "dot":
-            left = op.args[0].name  # type: ignore[union-attr]
+            left, right = (a.name for a in op.args[:2])  # type: ignore[union-attr]
+            if right in turned:  # each core has half the columns of the product
+                return False
             if left in fetched:
                 if left not in begins:
                     return False

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pto_jit.dtypes import u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, For, Op, Operand, Var
-from pto_jit.targets.ascend.form import Declaration, Global, Require
+from pto_jit.targets.ascend.form import Branch, Declaration, Global, Require
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scopes import Scopes
 from pto_jit.targets.ascend.sizes import Tensor, in_steps, least, names, product, text, total
@@ -158,6 +159,74 @@ class Memory(Scopes):
         if step > 1:
             steps = product(Expr(f"({text(steps)}) / {step}", names(stop)), step)
         return steps, start, Expr(f"({text(stop)} > {start})", names(stop))
+
+    def stored(
+        self, valid: tuple[Size, Size], tensor: Tensor, offsets: Sequence[Operand], row: int
+    ) -> tuple[tuple[Size, Size] | None, list[str]]:
+        """How many rows and columns of a tile lie inside the tensor that it is stored into, and the conditions for
+        anything to; None where nothing does.  row: the axis of the tensor that rows are along."""
+        rank = len(tensor.extents)
+        some = [self._in_front(tensor, axis, offsets[axis]) for axis in range(rank - 1)
+                if axis != row and not self.is_inside(tensor, axis, offsets[axis])]  # fmt: skip
+        rows: Size = 1 if rank == 1 else self._cut(valid[0], tensor, row, offsets[row])
+        columns = self._cut(valid[1], tensor, rank - 1, offsets[-1])
+        if any(isinstance(size, int) and size <= 0 for size in (rows, columns)):
+            return None, some
+        sizes = [(columns, valid[1], rank - 1)]
+        if rank > 1:
+            sizes.insert(0, (rows, valid[0], row))
+        some += [f"{text(size)} > 0" for size, whole, axis in sizes
+                 if self._may_be_nothing(size, whole, offsets[axis], tensor.extents[axis])]  # fmt: skip
+        return (rows, columns), some
+
+    @contextmanager
+    def where(self, conditions: Sequence[str], loc: Loc) -> Iterator[None]:
+        """What is written inside is done where the conditions hold."""
+        if not conditions:
+            yield
+            return
+        node = Branch(" && ".join(conditions), [], [], loc)
+        self.nodes.append(node)
+        with self.inside(node.then):
+            yield
+
+    def _in_front(self, tensor: Tensor, axis: int, offset: Operand) -> str:
+        """The condition for an offset to lie before the end of a tensor."""
+        return f"{text(self.size(offset))} < {text(tensor.extents[axis])}"
+
+    def _may_be_nothing(self, size: Size, valid: Size, offset: Operand, limit: Size) -> bool:
+        """Whether nothing of `valid` elements from an offset on may lie inside a tensor; `size`: how many do."""
+        if isinstance(size, int) or not size.text.startswith("smaller("):
+            return False
+        if not isinstance(valid, int):
+            return size.text not in self.clips
+        if isinstance(offset, Const) and offset.value == 0:
+            return not self.is_not_empty(limit)
+        return not self.begins_inside(offset, limit)
+
+    def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
+        """Valid elements that lie inside a tensor.
+
+        A tile that was cut by one tensor is not cut again by another one that the launch finds to be as large.
+        """
+        limit = tensor.extents[axis]
+        at = self.size(offset)
+        if isinstance(valid, int):
+            return self.clipped(tensor, axis, offset, valid)
+        if valid == limit and at == 0:
+            return valid
+        clip = self.clips.get(valid.text)
+        other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
+        if other is not None and self.launch_time(other) and self.launch_time(limit):
+            if other != limit:
+                self.fits(valid, other, limit, at)
+            return valid
+        last = self._last(offset)
+        if clip is not None and isinstance(clip[0], int) and isinstance(limit, int) and last is not None and (
+            last + clip[0] <= limit
+        ):  # fmt: skip
+            return valid
+        return least(valid, total(limit, at, "-"))
 
     def launch_time(self, size: Size) -> bool:
         """Whether a size is known when the kernel is launched."""

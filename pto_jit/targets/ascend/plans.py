@@ -85,6 +85,8 @@ def check(func: Func, plan: Plan, facts: Facts) -> None:
         if twice:
             raise unsupported(f"an operand `{twice[0]}` of a product that is assigned several times", s.loc,
                               "give every operand a name of its own")  # fmt: skip
+        if any(r.name in plan.sent and set(r.type.shape[:-2]) - {1} for r in s.results):  # type: ignore[union-attr]
+            raise unsupported("products of more than two axes", s.loc, "take one matrix at a time")
     for s in statements(func.body):
         if isinstance(s, If) and any(isinstance(o, Op) and (o.op == "dot" or {r.name for r in o.results} & plan.sent)
                                      for o in statements((s,))):  # fmt: skip

@@ -21,6 +21,7 @@ from pto_jit.targets.ascend.accesses import loops_in, walk
 from pto_jit.targets.ascend.alone import with_numbers, without_thread
 from pto_jit.targets.ascend.apart import lists_before
 from pto_jit.targets.ascend.behind import without_tiles_behind
+from pto_jit.targets.ascend.both_ways import taken_both_ways
 from pto_jit.targets.ascend.copies import declare_once
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
@@ -189,7 +190,7 @@ def _as_it_is(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     func = without_tiles_behind(known_lengths(without_thread(func), dims), dims)
-    whole = func if has_products(func) else hoist_loads(func)
+    whole = taken_both_ways(func) if has_products(func) else hoist_loads(func)
     try:
         form = _fitting(whole, dims)
     except TargetError as error:

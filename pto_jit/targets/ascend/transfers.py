@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from pto_jit.dtypes import DType, f32, i32, i64, u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand
 from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.accesses import walk
-from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
+from pto_jit.targets.ascend.form import ElementStore, Flush, KernelForm, Require
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.single import REPEATED
-from pto_jit.targets.ascend.sizes import Tensor, atom, least, names, text, total
+from pto_jit.targets.ascend.sizes import Tensor, atom, names, text, total
 from pto_jit.targets.ascend.strided import transfer_rows
 from pto_jit.targets.ascend.tiles import TILED, TileWriter
 from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical, row_axis
@@ -89,10 +87,7 @@ class TransferWriter(TileWriter):
         self.fill(out, self.number(op.args[-1]), loc)
         if any(isinstance(size, int) and size <= 0 for size in sizes):
             return
-        node = Branch(" && ".join(some), [], [], loc)
-        if some:
-            self.nodes.append(node)
-        with self.inside(node.then) if some else nullcontext():
+        with self.where(some, loc):
             part = self.temp(out.dtype, out.span, out.capacity, (sizes[-2], sizes[-1]))
             self.transfer(part, tensor, pointer, stride, loc, store=False)
             self.elementwise.laid_over(out, part, loc)
@@ -118,46 +113,18 @@ class TransferWriter(TileWriter):
             return
         assert isinstance(op.args[0].type, TileType)
         row = _row_of(op.args[0].type)
-        some: list[str] = []  # conditions for anything to lie inside
-        for axis in range(rank - 1):
-            if axis != row and not self.is_inside(tensor, axis, offsets[axis]):
-                if self.in_group:
-                    raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
-                                      "use a loop over the extent")  # fmt: skip
-                some.append(self._in_front(tensor, axis, offsets[axis]))
-        rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, row, offsets[row])
-        columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
-        if any(isinstance(size, int) and size <= 0 for size in (rows, columns)):
+        if self.in_group and not all(
+            axis == row or self.is_inside(tensor, axis, offsets[axis]) for axis in range(rank - 1)
+        ):
+            raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
+                              "use a loop over the extent")  # fmt: skip
+        valid, some = self.stored((value.valid[0], value.valid[1]), tensor, offsets, row)
+        if valid is None:
             return
         stride: Size = 1 if rank == 1 else tensor.strides[row]
         pointer = self.pointer(tensor, offsets, op.loc)
-        sizes = [(columns, value.valid[1], rank - 1)]
-        if rank > 1:
-            sizes.insert(0, (rows, value.valid[0], row))
-        unsure = [size for size, valid, axis in sizes
-                  if self._may_be_nothing(size, valid, offsets[axis], tensor.extents[axis])]  # fmt: skip
-        some += [f"{text(s)} > 0" for s in unsure]
-        if not some:
-            self._store(value, tensor, pointer, (rows, columns), stride, op.loc, row)
-            return
-        node = Branch(" && ".join(some), [], [], op.loc)
-        self.nodes.append(node)
-        with self.inside(node.then):
-            self._store(value, tensor, pointer, (rows, columns), stride, op.loc, row)
-
-    def _in_front(self, tensor: Tensor, axis: int, offset: Operand) -> str:
-        """The condition for an offset to lie before the end of a tensor."""
-        return f"{text(self.size(offset))} < {text(tensor.extents[axis])}"
-
-    def _may_be_nothing(self, size: Size, valid: Size, offset: Operand, limit: Size) -> bool:
-        """Whether nothing of `valid` elements from an offset on may lie inside a tensor; `size`: how many do."""
-        if isinstance(size, int) or not size.text.startswith("smaller("):
-            return False
-        if not isinstance(valid, int):
-            return size.text not in self.clips
-        if isinstance(offset, Const) and offset.value == 0:
-            return not self.is_not_empty(limit)
-        return not self.begins_inside(offset, limit)
+        with self.where(some, op.loc):
+            self._store(value, tensor, pointer, valid, stride, op.loc, row)
 
     def _inside_of(self, tensor: Tensor, offsets: tuple[Operand, ...], count: Size, loc: Loc) -> None:
         """A line of elements lies inside a tensor, or the core stops."""
@@ -166,30 +133,6 @@ class TransferWriter(TileWriter):
             if self.clipped(tensor, axis, offset, length) != length:
                 end = total(self.size(offset), length)
                 self.nodes.append(Require(f"{text(end)} <= {text(tensor.extents[axis])}", loc))
-
-    def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
-        """Valid elements that lie inside a tensor.
-
-        A tile that was cut by one tensor is not cut again by another one that the launch finds to be as large.
-        """
-        limit = tensor.extents[axis]
-        at = self.size(offset)
-        if isinstance(valid, int):
-            return self.clipped(tensor, axis, offset, valid)
-        if valid == limit and at == 0:
-            return valid
-        clip = self.clips.get(valid.text)
-        other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
-        if other is not None and self.launch_time(other) and self.launch_time(limit):
-            if other != limit:
-                self.fits(valid, other, limit, at)
-            return valid
-        last = self._last(offset)
-        if clip is not None and isinstance(clip[0], int) and isinstance(limit, int) and last is not None and (
-            last + clip[0] <= limit
-        ):  # fmt: skip
-            return valid
-        return least(valid, total(limit, at, "-"))
 
     def _store(
         self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc,

@@ -130,7 +130,7 @@ class CudaDevice:
                               code="PTO-X143", hint="run on an A100 or later")  # fmt: skip
         self.shared_limit: int = self._attribute(handle, _SHARED_LIMIT)
         self.call("cuDriverGetVersion", ctypes.byref(count))
-        self._release = count.value // 1000  # of the latest CUDA that the driver runs, which is 1000 * major + 10 * minor
+        self._release = count.value // 1000  # the major version of the latest CUDA whose code the driver loads
         self._versions: dict[str, Any] = {}
         self._free: list[FailureSlot] = []
 
