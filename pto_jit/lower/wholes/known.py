@@ -97,8 +97,8 @@ class Known:
             or _repeats(ops, lines, axis, stores[0])
         ):
             return None
-        declared: dict[Operand, Loc] = {}
-        valid: dict[Operand, Loc] = {}
+        declared: dict[Operand, tuple[Loc, int]] = {}  # with the place, and which axis it is there
+        valid: dict[Operand, tuple[Loc, int]] = {}
         mine = Scalars(self.names, scalars.loc)
         said: list[Operand] = []
         for op in ops:
@@ -109,32 +109,32 @@ class Known:
                 return None  # a part of a tile, say: how much of it is valid is not that of any load here
             shape = op.results[0].type.shape  # type: ignore[union-attr]
             if shape[k] is not None:
-                declared.setdefault(index(shape[k]), op.loc)  # type: ignore[arg-type]
+                declared.setdefault(index(shape[k]), (op.loc, k))  # type: ignore[arg-type]
             if op.op == "load":
                 rank = op.args[0].type.rank  # type: ignore[union-attr]
                 offset, extent = op.args[1 + k], op.args[1 + rank + k]
-                declared.setdefault(extent, op.loc)
+                declared.setdefault(extent, (op.loc, k))
                 some = extent if op.attr("pad") else self.valid(op.args[0], k, offset, extent, mine)
-                valid.setdefault(some, op.loc)
+                valid.setdefault(some, (op.loc, k))
             elif op.op in _SIZED:
                 extent = op.args[_SIZED[op.op]] if op.op == "arange" else op.args[_SIZED[op.op] + k]
                 if op.op == "reshape":  # it has that of its operand, or is an error of another kind
                     said.append(extent)
                 else:
-                    declared.setdefault(extent, op.loc)
+                    declared.setdefault(extent, (op.loc, k))
         if not declared or any(extent not in declared for extent in said):
             return None
         if not valid:  # all of it is generated
             valid = dict([next(iter(declared.items()))])
         made: list[Stmt] = []
-        for extent, loc in declared.items():
+        for extent, (loc, k) in declared.items():
             if isinstance(extent, Var) and not self.is_natural(extent):
-                self.check(made, "ge", extent, index(0), EXTENT, loc, axis=axis[1])
+                self.check(made, "ge", extent, index(0), EXTENT, loc, axis=k)
         compared: set[tuple[Operand, Operand]] = set()
         for numbers, failure in ((declared, DECLARED), (valid, VALID)):
-            for (a, _), (b, loc) in pairwise(numbers.items()):
+            for (a, _), (b, (loc, k)) in pairwise(numbers.items()):
                 if (a, b) not in compared:
-                    self.check(made, "eq", a, b, failure, loc, axis=axis[1])
+                    self.check(made, "eq", a, b, failure, loc, axis=k)
                 compared.add((a, b))
         scalars.block += [*mine.block, *made]
         return next(iter(valid))

@@ -95,7 +95,7 @@ class Sizes:
                 own = self.of(op.args[0])
                 return tuple(own[int(k)] for k in op.attr("axes"))  # type: ignore[union-attr, arg-type]
             case "dot":
-                return (*self.of(op.args[0])[:-1], self.of(op.args[1])[-1])
+                return self._product(op)
             case "concat":
                 return self._joined_along(op)
             case "stack":
@@ -146,6 +146,13 @@ class Sizes:
             out.append(next((size for size in sure if size.whole and isinstance(size.valid, Const)),
                             (sure or wide or [ONE])[0]))  # fmt: skip
         return tuple(out)
+
+    def _product(self, op: Op) -> tuple[Size, ...]:
+        """Leading axes of extent 1 are those of the other operand."""
+        left, right = map(self.of, op.args[:2])
+        shape = op.args[0].type.shape  # type: ignore[union-attr]
+        leading = [b if n == 1 else a for a, b, n in zip(left[:-2], right[:-2], shape[:-2], strict=True)]
+        return (*leading, left[-2], right[-1])
 
     def _reshaped(self, op: Op) -> tuple[Size, ...]:
         own, source, result = self.of(op.args[0]), op.args[0].type, op.results[0].type

@@ -65,6 +65,7 @@ from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.ascend.whole_products import with_whole_products
 from pto_jit.targets.cuda.alike import share_kernels
+from pto_jit.targets.cuda.batches import in_matrices
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_assertions, without_idle
@@ -96,7 +97,8 @@ def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = 
     """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
     are; each that is goes to `decisions`."""
     whole = filled_by_cores(flatten(module) if debug else without_assertions(flatten(module)))
-    tiled = with_whole_products(with_told_axes(whole), lambda func: tile_products(func, _DEPTH))
+    whole = with_told_axes(in_matrices(whole, PARTS["ascend"], 0, decisions))
+    tiled = with_whole_products(whole, lambda func: tile_products(func, _DEPTH))
     return divided(tiled, PARTS["ascend"], decisions)
 
 

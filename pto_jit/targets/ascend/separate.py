@@ -25,6 +25,8 @@ After::
         %acc = tload %acc.memory[%i, %j] [32, 128]
         %r = tgelu %acc
         tstore %r, %c[%i, %j]
+
+Loops around these two, as over the matrices of a batch, are further axes of that tensor.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.cuda.loops import chain_of, touches_tiles
 
 _INDEX = ScalarType(i64)
+_ZERO = Const(0, _INDEX)
 _BYTES = 16 * 1024
 """About how large the tiles of the vector kernel are made."""
 
@@ -104,6 +107,7 @@ def _divided(func: Func) -> _Parts | None:
     sums = [v for name, v in sorted(made.items()) if name in needed]
     places = _places(before)
     memories: list[tuple[Var, tuple[Operand, ...]]] = []
+    views: list[Stmt] = []
     stores: list[Stmt] = []
     loads: list[Stmt] = []
     params = {p.name for p in func.params}
@@ -114,10 +118,13 @@ def _divided(func: Func) -> _Parts | None:
         assert isinstance(typ, TileType)
         if place is None or typ.rank != 2 or None in typ.shape:
             return None
-        loops = [next((loop for loop in chain if loop.var == v), None) for v in place]
+        around = [loop for loop in chain if loop.var not in place]
+        loops = [*around, *(loop for v in place for loop in chain if loop.var == v)]
+        if len(loops) != len(chain):
+            return None
         extents: list[Operand] = []
-        for loop, extent in zip(loops, typ.shape, strict=True):
-            if loop is None or loop.start != Const(0, _INDEX) or loop.step != Const(extent, _INDEX):  # type: ignore
+        for loop, extent in zip(loops, (*(1 for _ in around), *typ.shape), strict=True):
+            if loop.start != _ZERO or loop.step != Const(extent, _INDEX):  # type: ignore[arg-type]
                 return None
             if isinstance(loop.stop, Var) and loop.stop.name not in params:
                 return None
@@ -126,14 +133,19 @@ def _divided(func: Func) -> _Parts | None:
         memory = Var(unused(f"{var.name}.memory", taken, "."), TensorType(typ.dtype, known, "c"))
         memories.append((memory, tuple(extents)))
         loc = after[0].loc
+        if around:
+            matrix = Var(unused(f"{var.name}.matrix", taken, "."), TensorType(typ.dtype, known[-2:], "inner"))
+            first = (*(loop.var for loop in around), _ZERO, _ZERO, *(Const(1, _INDEX) for _ in around), *extents[-2:])
+            views.append(Op("view", (matrix,), (memory, *first), (("drop", tuple(range(len(around)))),), (), loc))
+            memory = matrix
         sides = tuple(Const(e, _INDEX) for e in typ.shape)  # type: ignore[arg-type]
         stores.append(Op("store", (), (var, memory, *place), (), (), loc))
         loads.append(Op("load", (var,), (memory, *place, *sides), (), (), loc))
     if not sums:
         return None
     row = places[sums[0].name][0]
-    suffix = (*scalars, *moved, *loads, *after)
-    cube = _with_body(func, f"{func.name}_cube", chain, (*before, *stores))
+    suffix = (*scalars, *views, *moved, *loads, *after)
+    cube = _with_body(func, f"{func.name}_cube", chain, (*before, *views, *stores))
     vector = _with_body(func, f"{func.name}_vector", *_thinner(chain, suffix, row, sums[0]))
     return _Parts(cube, vector, tuple(memories))
 

@@ -333,9 +333,8 @@ class HigherWriter(LayoutWriter):
         kept = result.type.dtype  # type: ignore[union-attr]
         if len(op.args) > 2:
             (product, start), rows, columns = self.together([product, self.tile(op.args[2])], op)
-            total = replace(product, rows=rows, columns=columns, array=None,
-                            element=lambda i, j: f"{product.element(i, j)} + {_at(start, i, j)}")  # fmt: skip
-            product = total
+            product = replace(product, rows=rows, columns=columns, array=None,
+                              element=lambda i, j, p=product: f"{p.element(i, j)} + {_at(start, i, j)}")  # fmt: skip
         self.put(result, replace(product, dtype=kept, array=None, element=lambda i, j, p=product: cast(
             p.element(i, j), kind, kept)))  # fmt: skip
 

@@ -21,9 +21,11 @@ from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
 from pto_jit.targets.cuda.alike import share_kernels
+from pto_jit.targets.cuda.batches import in_matrices
 from pto_jit.targets.cuda.devices import headers
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.flatten import flatten, without_assertions
+from pto_jit.targets.cuda.forms import TILE
 from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.merged import merge_leading_axes
@@ -84,7 +86,8 @@ def _in_parts(module: Module, debug: bool, decisions: list[Decision], *, constan
     if constant:
         parts = replace(parts, constant=True, large=_LARGE)
         whole = divided(whole, parts, decisions)  # the operands of products may be computed
-    return divided(tile_products(without_starts(merge_leading_axes(with_extents(whole)))), parts, decisions)
+    whole = in_matrices(without_starts(merge_leading_axes(with_extents(whole))), parts, TILE, decisions)
+    return divided(tile_products(whole), parts, decisions)
 
 
 def compile_module(

@@ -38,6 +38,7 @@ from pto_jit.ir.walk import block_defs, statements, uses
 from pto_jit.lower.groups.axes import is_elementwise, unit_reshape
 from pto_jit.lower.names import BOOL, Taken, unused
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.batches import batched_nests, covers, is_vector_of
 from pto_jit.targets.cuda.forms import TILE, Form, forms_of
 from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles, written_tensor
 from pto_jit.targets.cuda.slices import Slices, reads_of, views_of
@@ -51,11 +52,13 @@ def tile_products(func: Func, depth: int | None = None) -> Func:
 
     depth: the slice of the contraction that is taken at a time, if not what suits cuda; then what are tiles stays.
     """
-    tiler = _Tiler(func, depth)
+    tiler = Tiler(func, depth)
     return replace(func, body=tiler.block(func.body, Later()))
 
 
-class _Tiler:
+class Tiler:
+    """Rewrites the products of one function."""
+
     def __init__(self, func: Func, depth: int | None) -> None:
         self.depth = depth
         self.tile = (TILE, TILE)  # of the product that is rewritten
@@ -87,7 +90,8 @@ class _Tiler:
             stmt = block[at]
             at += 1
             if isinstance(stmt, For) and stmt.kind in PARALLEL:
-                out.append(stmt if self.depth else replace(stmt, body=self.slices.block(stmt.body)))
+                body = stmt.body if self.depth else self.slices.block(stmt.body)
+                out += batched_nests(self, stmt) or [replace(stmt, body=body)]
             elif isinstance(stmt, For):
                 later = after.and_(reads.end(at), Reads(stmt.body).end(0))
                 out.append(replace(stmt, body=self.block(stmt.body, later)))
@@ -102,17 +106,17 @@ class _Tiler:
             elif isinstance(stmt, Op) and stmt.op == "load" and not stmt.attr("pad"):
                 loads[stmt.results[0].name] = stmt
                 out.append(stmt)
-            elif isinstance(stmt, Op) and self._is_column(stmt, loads):
+            elif isinstance(stmt, Op) and self.is_column(stmt, loads):
                 self.columns[stmt.results[0].name] = loads[stmt.args[0].name]  # type: ignore[union-attr]
                 out.append(stmt)
-            elif isinstance(stmt, Op) and self._is_whole(stmt, loads):
-                tail, at = self._epilogue(stmt.results[0], block, at, loads, out)
+            elif isinstance(stmt, Op) and self.is_whole(stmt, loads):
+                tail, at = self.epilogue(stmt.results[0], block, at, loads, out)
                 self._product(stmt, tail, after.and_(reads.end(at)), loads, out)
             else:
                 out.append(stmt)
         return tuple(out)
 
-    def _is_whole(self, op: Op, loads: dict[str, Op]) -> bool:
+    def is_whole(self, op: Op, loads: dict[str, Op]) -> bool:
         """A product of two loaded tensors, larger than a block holds or of run-time extents."""
         if op.op != "dot" or len(op.args) != 2:
             return False
@@ -122,7 +126,7 @@ class _Tiler:
         shapes = [e for a in op.args for e in a.type.shape]  # type: ignore[union-attr]
         return any(e is None or e > TILE for e in shapes)
 
-    def _is_column(self, op: Op, loads: dict[str, Op]) -> bool:
+    def is_column(self, op: Op, loads: dict[str, Op]) -> bool:
         """Whether an operation makes a column of a vector that is loaded."""
         if self.depth or op.op != "reshape" or not isinstance(op.args[0], Var) or op.args[0].name not in loads:
             return False
@@ -133,20 +137,9 @@ class _Tiler:
 
     def _product(self, dot: Op, tail: list[Op], after: Later, loads: dict[str, Op], out: list[Stmt]) -> None:
         """Append the nest for a product, and what follows on its tiles, to `out`."""
-        name = dot.args[1].name  # type: ignore[union-attr]
-        left, right = loads[dot.args[0].name], loads.get(name) or self.columns[name]  # type: ignore[union-attr]
-        rows, depth = left.args[3:5]
-        columns = right.args[4] if name in loads else Const(1, _INDEX)
+        rows, columns = self.sides(dot, loads)
+        self._without_unread(tail, out)
         result = dot.results[0]
-        kind = result.type
-        assert isinstance(kind, TileType)
-        self.aside = {s.results[0].name for s in tail if any(s is o for o in out)}
-        wanted: set[str] = set()
-        for k in reversed(range(len(tail))):
-            if tail[k].results and tail[k].results[0].name in self.aside - wanted:
-                del tail[k]
-            else:
-                wanted |= {v.name for v in uses(tail[k])}
         made = [result, *(s.results[0] for s in tail if s.results and s.results[0].name not in self.aside)]
         kept = [v for v in made if after.names(v.name)]
         memories: list[tuple[Var, Var]] = []
@@ -159,35 +152,59 @@ class _Tiler:
             out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), dot.loc))
             self.sizes[memory] = extents
             memories.append((var, memory))
-        forms = self._forms(left, right, result, tail)
-        conditions = [self._condition(form, (rows, columns), dot.loc, out) for form in forms[:-1]]
-        nests: list[For] = []
-        for form in forms:
-            self.tile, self.slice = (form.rows, form.columns), form.depth
-            nests.append(self._nest(dot, left, right, tail, loads, memories, (rows, depth, columns)))
+        forms, nests = self.nests(dot, tail, loads, memories, out)
+        conditions = [self.condition(form, (rows, columns), dot.loc, out) for form in forms[:-1]]
         chosen: Stmt = nests.pop()
         for condition, nest in zip(reversed(conditions), reversed(nests), strict=True):
             chosen = If(condition, (nest,), (chosen,), loc=dot.loc)
         out.append(chosen)
         for var, memory in memories:
-            assert isinstance(var.type, TileType)
-            extents = tuple(
-                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=False)
-            )
+            extents = self.sizes[memory]
             load = Op("load", (var,), (memory, *(_ZERO for _ in extents), *extents), (), (), dot.loc)
             loads[var.name] = load
             out.append(load)
+
+    def sides(self, dot: Op, loads: dict[str, Op]) -> tuple[Operand, Operand]:
+        """The rows and columns of a product."""
+        name = dot.args[1].name  # type: ignore[union-attr]
+        columns = loads[name].args[4] if name in loads else Const(1, _INDEX)
+        return loads[dot.args[0].name].args[3], columns  # type: ignore[union-attr]
+
+    def _without_unread(self, tail: list[Op], out: Sequence[Stmt]) -> None:
+        """Leave out of what follows a product what is computed of loads alone, `out`side, and not read."""
+        self.aside = {s.results[0].name for s in tail if any(s is o for o in out)}
+        wanted: set[str] = set()
+        for k in reversed(range(len(tail))):
+            if tail[k].results and tail[k].results[0].name in self.aside - wanted:
+                del tail[k]
+            else:
+                wanted |= {v.name for v in uses(tail[k])}
+
+    def nests(
+        self, dot: Op, tail: list[Op], loads: dict[str, Op], memories: list[tuple[Var, Var]], out: Sequence[Stmt]
+    ) -> tuple[tuple[Form, ...], list[For]]:  # fmt: skip
+        """The forms of a product, and a nest for each."""
+        self._without_unread(tail, out)
+        name = dot.args[1].name  # type: ignore[union-attr]
+        left, right = loads[dot.args[0].name], loads.get(name) or self.columns[name]  # type: ignore[union-attr]
+        rows, columns = self.sides(dot, loads)
+        forms = self._forms(left, right, dot.results[0], tail)
+        nests: list[For] = []
+        for form in forms:
+            self.tile, self.slice = (form.rows, form.columns), form.depth
+            nests.append(self._nest(dot, left, right, tail, loads, memories, (rows, left.args[4], columns)))
+        return forms, nests
 
     def _forms(self, left: Op, right: Op, result: Var, tail: Sequence[Op]) -> tuple[Form, ...]:
         """The tiles that a product may be computed in."""
         rows, columns = result.type.shape  # type: ignore[union-attr]
         if self.depth:  # an extent of 1 is one in every tile
             return (Form(1 if rows == 1 else TILE, 1 if columns == 1 else TILE, self.depth),)
-        written = {self._root(x) for s in tail if (x := written_tensor(s)) is not None}
+        written = {self.root(x) for s in tail if (x := written_tensor(s)) is not None}
         operand = left.results[0].type.dtype  # type: ignore[union-attr]
-        return forms_of(operand, rows, columns, self._root(right.args[0]) not in written)
+        return forms_of(operand, rows, columns, self.root(right.args[0]) not in written)
 
-    def _condition(self, form: Form, extents: tuple[Operand, Operand], loc: Loc, out: list[Stmt]) -> Var:
+    def condition(self, form: Form, extents: tuple[Operand, Operand], loc: Loc, out: list[Stmt]) -> Var:
         """Whether the host takes a form: statements appended to `out`."""
 
         def compute(op: str, *args: Operand, typ: ScalarType = _INDEX) -> Var:
@@ -206,7 +223,7 @@ class _Tiler:
                 tiles.append(compute("floordiv", padded, Const(side, _INDEX)))
         return compute("ge", compute("mul", *tiles), Const(form.least_tiles, _INDEX), typ=BOOL)
 
-    def _root(self, tensor: Operand) -> str:
+    def root(self, tensor: Operand) -> str:
         """The tensor that a tensor is a view of."""
         assert isinstance(tensor, Var)
         name = tensor.name
@@ -214,7 +231,7 @@ class _Tiler:
             name = self.views[name]
         return name
 
-    def _epilogue(
+    def epilogue(
         self, result: Var, block: Block, at: int, loads: dict[str, Op], out: list[Stmt]
     ) -> tuple[list[Op], int]:
         """The statements from `at` on that can run on the tiles of a product, and where they end; host arithmetic moves
@@ -239,19 +256,14 @@ class _Tiler:
             if s.op == "load" and not stored and not s.attr("pad"):
                 loads[s.results[0].name] = s
                 out.append(s)
-            elif s.op == "reshape" and operands[0] in members and _is_vector_of(s, result):
+            elif s.op == "reshape" and operands[0] in members and is_vector_of(s, result):
                 members.add(s.results[0].name)
                 vectors.add(s.results[0].name)
                 tail.append(s)
-            elif s.op == "full" and s.results[0].type.rank == 2:  # type: ignore[union-attr]
+            elif s.op == "full" and _rank(s.results[0]) == 2:
                 generated.add(s.results[0].name)
                 tail.append(s)
-            elif (
-                s.op == "reshape"
-                and operands[0] in loads
-                and unit_reshape(s) is not None
-                and s.results[0].type.rank == 2  # type: ignore[union-attr]
-            ):  # type: ignore
+            elif s.op == "reshape" and operands[0] in loads and unit_reshape(s) and _rank(s.results[0]) == 2:
                 views.add(s.results[0].name)
                 tail.append(s)
             elif self._stands_aside(s, set(operands), aside, loads, stored):
@@ -264,7 +276,7 @@ class _Tiler:
                 and all(any(o in some for some in (members, loads, generated, views, aside)) for o in operands)
             ):
                 flat = bool(set(operands) & vectors)
-                if s.results[0].name in members or not _covers(result, s.results[0], flat=flat) or (
+                if s.results[0].name in members or not covers(result, s.results[0], flat=flat) or (
                     flat and not aside.isdisjoint(operands)  # which are rows
                 ):
                     return tail, k
@@ -272,8 +284,8 @@ class _Tiler:
                 vectors |= {s.results[0].name} if flat else set()
                 tail.append(s)
             elif s.op == "store" and operands[0] in members and s.args[1].type.rank == s.args[0].type.rank:  # type: ignore
-                root = self._root(s.args[1])
-                if any(o.op == "store" and self._root(o.args[1]) == root and o.args[1:] != s.args[1:] for o in tail):
+                root = self.root(s.args[1])
+                if any(o.op == "store" and self.root(o.args[1]) == root and o.args[1:] != s.args[1:] for o in tail):
                     return tail, k  # over what another tile has written, perhaps
                 stored = True
                 tail.append(s)
@@ -483,16 +495,5 @@ class _Tiler:
         return out
 
 
-def _is_vector_of(op: Op, product: Var) -> bool:
-    """Whether an operation makes a vector of a product that is one column."""
-    rows, columns = product.type.shape  # type: ignore[union-attr]
-    return columns == 1 and rows != 1 and op.results[0].type.shape == (rows,)  # type: ignore[union-attr]
-
-
-def _covers(product: Var, result: Var, *, flat: bool) -> bool:
-    """Whether a product's tiles are those of a result, which one row or column could be broadcast to; flat: of what was
-    made of a vector."""
-    mine, others = product.type.shape, result.type.shape  # type: ignore[union-attr]
-    if flat:
-        return others == mine[:1]
-    return len(others) == 2 and all(a != 1 or b == 1 for a, b in zip(mine, others, strict=True))
+def _rank(tile: Operand) -> int:
+    return tile.type.rank  # type: ignore[union-attr]

@@ -173,7 +173,8 @@ def test_a_place_that_is_read_from_memory_may_lie_outside(tmp_path: Path) -> Non
 def test_what_is_refused_of_three_axes_says_what_is_done() -> None:
     @pto.jit
     def products(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor) -> None:
-        out[:, :, :] = pl.tanh(pl.load(a) @ pl.load(b))
+        for _ in pl.range(1, parallel=True):
+            out[:, :, :] = pl.tanh(pl.load(a) @ pl.load(b))
 
     with pytest.raises(pto.TargetError, match=r"along a run-time first axis .*\n.*(.*\n)*help: multiply two matrices"):
         written(products, *[m(None, 16, 16)] * 3)
