@@ -157,9 +157,22 @@ def by_name(x, z, y):
     scaled(z, z)
 
 
+def by_elements(x, z, y):
+    """Elements are read by those who need them, and numbers that are made of elements are made there."""
+    last = z[0, z.shape[1] - 1]
+    y[...] = pl.where(x > last, x * z[0, 0], 1.0 - last) + pl.full(x.shape, pl.exp(last), pl.f32)
+    z[0, 0] = last * 2.0
+
+
+def by_an_element_of_its_own(x, z, y):
+    """Which is changed by one part, and read for all."""
+    y[...] = (y - y[0, 0]) * z
+
+
 KERNELS = {fn.__name__: pto.jit(fn) for fn in (
     shifted, softmax, layer_norm, down, of_rows, of_columns, two_results, in_place, generated, part, of_a_vector, outer, turned,
     turned_sum, on_branches, beside_loops, two_at_once, handed_on, by_name, moved_within, means,
+    by_elements, by_an_element_of_its_own,
 )}  # fmt: skip
 
 
@@ -267,6 +280,14 @@ def after_a_store(x, z, y):
         pl.store(pl.load(z) * top, z)
 
 
+def behind_stores(x, z, y):
+    """What is reduced was made before something was written that it may be made of."""
+    t = x * z
+    z[...] = t - pl.max(t, axis=1, keepdims=True)
+    y[...] = pl.abs(t)
+    y[0, 0] = pl.sum(t * z) + pl.argmax(t).to(pl.f32)
+
+
 @pto.incore
 def below_the_largest(x, y):
     pl.store(pl.load(x) - pl.max(pl.load(x)), y)
@@ -279,6 +300,7 @@ def totals_by_name(x, z, y):
 
 TOTALS = {fn.__name__: pto.jit(fn) for fn in (
     normalised, softmax_of_all, variance, distance, of_reductions, kept, truths, places, after_a_store, totals_by_name,
+    behind_stores,
 )}  # fmt: skip
 LARGE = [(5, 7), (33, 1100)]
 

@@ -7,6 +7,7 @@
   lines that are longer than a block has room for, their partial results
 * `known`, `sizes`, `lines`, `pieces`: what the parts are chosen by: extents and makers of variables, lines that are
   independent, the pieces of a scope that are divided
+* `elements`: elements of tensors that whole tensors are combined with
 * `folded`: columns that are reduced a part at a time
 * `parted`: the loops, and the operations on a part
 * `handed_on`: tiles that loops and branches hand on, in memory

@@ -63,6 +63,7 @@ from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import PARTS as PARTS
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.cut import Cutter
+from pto_jit.lower.wholes.elements import with_loaded_elements
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.lines import STORES, Lines
 from pto_jit.lower.wholes.partials import room
@@ -105,6 +106,17 @@ class Divider(LoopsOverParts):
         """The scope, or what takes its place."""
         if not any(map(self.may_be_large, statements(scope.body))) and not self._clashes(scope):
             return (scope,)
+        body = with_loaded_elements(scope.body, self.known)
+        if body is not scope.body:
+            loaded = replace(scope, body=body)
+            out = self._in_pieces(loaded)
+            if out != (loaded,):
+                return out
+            self.known.replaced(body, scope.body)
+        return self._in_pieces(scope)
+
+    def _in_pieces(self, scope: Scope) -> Sequence[Stmt]:
+        """A scope of large tiles, or what takes its place."""
         said = len(self.decisions)
         out = self._pieces(scope)
         left = self._left(out)

@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, rename, statements, use_counts
 from pto_jit.lower.groups.axes import GENERATED, is_reduction
@@ -40,6 +40,11 @@ class Known:
         """There are more of such variables."""
         self.makers |= makers
         self.views |= {name: op.args[0] for name, op in makers.items() if op.op in TENSOR_VIEWS}
+
+    def replaced(self, old: Block, new: Block) -> None:
+        """Statements take the place of others."""
+        self.uses.update(use_counts(new))
+        self.uses.subtract(use_counts(old))
 
     def again(self, ops: list[Op]) -> list[Op]:
         """The same operations, with results of other names."""

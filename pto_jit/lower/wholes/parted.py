@@ -58,7 +58,9 @@ class PartLoops:
 
     def first(self, ops: list[Op]) -> Var:
         """A name for where parts of what is loaded, or else stored, begin."""
-        tensors = [op.args[0] for op in ops if op.op == "load"] or [op.args[1] for op in ops if op.op in STORES]
+        loads = [op for op in ops if op.op == "load"]
+        tensors = [op.args[0] for op in sorted(loads, key=lambda op: not self.lines.axes(op.results[0]))]
+        tensors += [op.args[1] for op in ops if op.op in STORES]
         name = tensors[0].name if tensors else "part"  # type: ignore[union-attr]
         return self.names.fresh(f"{source_name(name)}_at")
 

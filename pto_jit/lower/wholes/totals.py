@@ -48,16 +48,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pto_jit.dtypes import DType, f32, i32
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import blocks, map_funcs, rename, statements, use_counts, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, map_funcs, rename, statements, use_counts, with_blocks
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
-from pto_jit.lower.names import Scalars, index
+from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.reductions.partials import Emit
 from pto_jit.lower.wholes.choose import PARTS, is_movable
 from pto_jit.lower.wholes.divide import Divider
+from pto_jit.lower.wholes.elements import with_loaded_elements
+from pto_jit.lower.wholes.lines import Lines
 from pto_jit.lower.wholes.parted import PROOF, PartLoops
 from pto_jit.lower.wholes.partials import COMBINE, EXTREMES, is_marked, unmarked, where_it_is
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
@@ -96,6 +99,8 @@ class _Totals:
     own_tiles: set[int] = field(default_factory=set)
     """Those that are on tiles, and not in a loop."""
     kept: list[Stmt] = field(default_factory=list)
+    host: list[Stmt] = field(default_factory=list)
+    """What the host does before a scope."""
 
     def block(self, block: Block, scope: Scope | None) -> Block:
         """A block of host code, or of a scope where no divided loop is around."""
@@ -104,18 +109,60 @@ class _Totals:
         for stmt in block:
             new: Sequence[Stmt] = (stmt,)
             if isinstance(stmt, Scope):
-                body = self.block(stmt.body, stmt)
-                new = (stmt,) if body is stmt.body else (replace(stmt, body=body),)
+                given = stmt.body
+                if any(isinstance(s, Op) and _is_total(s) for s in given):
+                    given = with_loaded_elements(given, self.divider.known)
+                body = self.block(given, stmt)
+                new = (stmt,) if body is stmt.body else (*self.host, replace(stmt, body=body))
+                self.host = []
             elif isinstance(stmt, (If, While)) or (isinstance(stmt, For) and stmt.kind == "sequential"):
                 old = blocks(stmt)
                 inner = tuple(self.block(b, scope) for b in old)
                 new = (stmt,) if all(a is b for a, b in zip(old, inner, strict=True)) else (with_blocks(stmt, inner),)
             elif scope is not None and isinstance(stmt, Op) and _is_total(stmt):
-                done = self._place(stmt, out, scope) if stmt.op in EXTREMES else self._total(stmt, out, scope)
+                done = self._done(stmt, out, scope) or self._done_of_memory(stmt, out, scope)
                 new = () if done else new
             changed |= len(new) != 1 or new[0] is not stmt
             out += new
         return self._without_idle(out, block) if changed else block
+
+    def _done(self, op: Op, before: list[Stmt], scope: Scope) -> bool:
+        """Put what does the same in parts behind the statements before it, if that is possible."""
+        return bool(self._place(op, before, scope) if op.op in EXTREMES else self._total(op, before, scope))
+
+    def _done_of_memory(self, op: Op, before: list[Stmt], scope: Scope) -> bool:
+        """The same of a tile that is made before something is stored: it is stored, too, in a tensor of our own."""
+        tile = op.args[0]
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
+        ops = self._makers(tile, before, written=True)
+        if ops is None or not any(map(self.divider.may_be_large, ops)):
+            return False
+        known = self.divider.known
+        typ = TensorType(tile.type.dtype, tile.type.shape, "c")
+        memory = known.names.fresh(f"{source_name(tile.name)}.memory", typ)
+        zeros = [index(0)] * tile.type.rank
+        store = Op("store", (), (tile, memory, *zeros), (), (), op.loc)
+        scalars = Scalars(known.names, op.loc)
+        lines = Lines((*ops, store), self.divider.kept)
+        own = lines.axes(tile)
+        extents = [index(1) if n == 1 else known.extent(lines, own.get(k), [*ops, store], scalars, anywhere=True)
+                   for k, n in enumerate(tile.type.shape)]  # fmt: skip
+        sizes = [n for n in extents if n is not None]
+        alloc = Op("alloc", (memory,), tuple(sizes), (("dtype", tile.type.dtype),), (), op.loc)
+        late = block_defs(scope.body)
+        if len(sizes) < len(extents) or any(v.name in late for v in free_vars((*scalars.block, alloc))):
+            return False
+        again = known.names.fresh(tile.name, tile.type)
+        load = Op("load", (again,), (memory, *zeros, *sizes), (), (), op.loc)
+        known.add({memory.name: alloc, again.name: load})
+        known.assigned.update([memory.name, again.name])
+        old = list(before)
+        before += [store, load]
+        if not self._done(replace(op, args=(again, *op.args[1:])), before, scope):
+            before[:] = old
+            return False
+        self.host += [*scalars.block, alloc]
+        return True
 
     def _place(self, op: Op, before: list[Stmt], scope: Scope) -> bool:
         """The same for where the first of the largest or smallest elements is: the smallest of the places of those that
@@ -216,9 +263,9 @@ class _Totals:
         before[at:at] = out
         return loops
 
-    def _makers(self, tile: Var, before: Sequence[Stmt]) -> list[Op] | None:
+    def _makers(self, tile: Var, before: Sequence[Stmt], *, written: bool = False) -> list[Op] | None:
         """The operations that make a tile, in order, all of them in its block; None where it is made in another way, or
-        of memory that is written again."""
+        of memory that is written again, unless that does not matter (`written`)."""
         needed, ops = {tile.name}, list[Op]()
         for stmt in reversed(before):
             if not needed:
@@ -228,7 +275,7 @@ class _Totals:
             if not isinstance(stmt, Op) or stmt.regions:
                 return None
             if not any(r.name in needed for r in stmt.results):
-                if effects(stmt.op) == "writes" and stmt.op != "assert":
+                if effects(stmt.op) == "writes" and stmt.op != "assert" and not written:
                     return None
                 continue
             if not is_movable(stmt) or any(self.divider.known.assigned[v.name] > 1 for v in (*stmt.args, *stmt.results)

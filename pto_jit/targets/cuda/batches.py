@@ -109,7 +109,7 @@ class _Batches(LoopsOverParts):
             return (stmt,)
         result = stmt.results[0]
         parts = product_and_sum(stmt, self.known.names.fresh(f"{result.name}.product", result.type).name)
-        self.known.uses.update(v.name for part in parts for v in uses(part) if v.name not in self.known.uses)
+        self.known.replaced((stmt,), parts)
         self.known.add({part.results[0].name: part for part in parts})
         return parts
 
