@@ -92,8 +92,9 @@ class TilesInMemory(ABC):
         """The operations that make a tile and store it, under names of their own."""
         names = self.divider.known.names
         mine: dict[str, str] = {}
-        loads: list[Op] = []
         ops: list[Op] = []
+        # at once, as a block has registers for all; of a core's memory each takes its part until it is read
+        loads: list[Op] = ops if self.divider.parts.flat else []
 
         def read(var: Var) -> None:
             if var.name in mine:
@@ -114,7 +115,7 @@ class TilesInMemory(ABC):
             (ops if op.op != "load" else loads).append(op)
 
         read(tile)
-        made = rename((*loads, *ops), mine)
+        made = rename(tuple(ops) if loads is ops else (*loads, *ops), mine)
         whole = [*made, store(Var(mine[tile.name], tile.type))]
         known = self.divider.known
         known.add({r.name: op for op in whole if isinstance(op, Op) for r in op.results})

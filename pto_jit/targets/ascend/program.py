@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
@@ -56,7 +57,7 @@ from pto_jit.targets.ascend.printing import print_kernel
 from pto_jit.targets.ascend.refusals import TOO_LARGE, too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
-from pto_jit.targets.ascend.strips import in_strips
+from pto_jit.targets.ascend.strips import in_smaller_parts, in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.together import together
 from pto_jit.targets.ascend.unit_axes import with_told_axes, without_unit_axes
@@ -235,10 +236,10 @@ def _fitting(whole: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 
 def _in_strips(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | None:
-    """In strips of rows, the largest that fit; None where there are none."""
+    """In strips of rows, or in smaller parts, the largest that fit; None where there are none."""
     if has_products(func):
         return None
-    for thin in in_strips(func, gather(func, dims, threads=False)):
+    for thin in chain(in_strips(func, gather(func, dims, threads=False)), in_smaller_parts(func)):
         try:
             form, used = _attempt(thin, gather(thin, dims, threads=False), _TRIAL)
         except TargetError as error:

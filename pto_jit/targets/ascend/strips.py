@@ -23,6 +23,8 @@ After, in strips of 16::
       %m = tmax %x.1 {axes=(1,), keepdims=true} : !pto.tile<16x1xf32>
       ...
       tstore %t2, %y[%r.1, %c]
+
+Parts of whole tensors, which `lower.wholes` has made, are done for smaller parts in the same way, rows first.
 """
 
 from __future__ import annotations
@@ -32,15 +34,17 @@ from collections.abc import Iterator
 from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, rewrite_block, statements
+from pto_jit.ir.walk import block_defs, blocks, rewrite_block, statements, substitute, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
+from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles, writes
 
 _INDEX = ScalarType(i64)
 _LEAST = 8
+_LEAST_COLUMNS = 64
 
 
 def in_strips(func: Func, facts: Facts) -> Iterator[Func]:
@@ -55,6 +59,87 @@ def in_strips(func: Func, facts: Facts) -> Iterator[Func]:
         if new is not None:
             yield replace(func, body=_with(func.body, put, new))
         size //= 2
+
+
+def in_smaller_parts(func: Func) -> Iterator[Func]:
+    """A kernel that goes over parts of whole tensors, with a loop over ever smaller parts of these inside."""
+    while True:
+        found = list(_loading(func.body, proven=False))
+        if len(found) != 1:
+            return
+        (body,) = found
+        side = next((side for side in _sides(body) if side[2] > side[3]), None)
+        if side is None:
+            return
+        some, at, size, least = side
+        whole = func
+        while size // 2 >= least:
+            size //= 2
+            new = _for_smaller(whole, body, some, at, size)
+            func = replace(whole, body=_in_place_of(body, new, whole.body))
+            yield func
+
+
+def _loading(block: Block, *, proven: bool) -> Iterator[Block]:
+    """The blocks that load tiles, in loops over parts; others are no such blocks."""
+    if any(isinstance(s, Op) and s.op == "load" for s in block):
+        yield block if proven else ()
+    for s in block:
+        for inner in blocks(s):
+            yield from _loading(inner, proven=proven or (isinstance(s, For) and s.proof == PROOF))
+
+
+def _in_place_of(old: Block, new: Block, block: Block) -> Block:
+    """A block with another one in place of one inside."""
+    if block is old:
+        return new
+    return tuple(
+        with_blocks(s, tuple(_in_place_of(old, new, inner) for inner in blocks(s))) if blocks(s) else s for s in block
+    )
+
+
+def _sides(block: Block) -> list[tuple[Var, Var, int, int]]:
+    """The extents of the parts that a block is about, rows first, with where they begin, and how many there are at most
+    and to be at least."""
+    makers = {r.name: s for s in block if isinstance(s, Op) for r in s.results}
+    load = next((s for s in block if isinstance(s, Op) and s.op == "load"), None)
+    out: list[tuple[Var, Var, int, int]] = []
+    extents = load.args[1 + load.args[0].type.rank :] if load is not None else ()  # type: ignore[union-attr]
+    for k, extent in enumerate(extents):
+        least = makers.get(extent.name) if isinstance(extent, Var) else None
+        left = makers.get(least.args[0].name) if least is not None and isinstance(least.args[0], Var) else None
+        if least is None or least.op != "min" or not isinstance(least.args[1], Const) or left is None:
+            continue
+        at = left.args[1]
+        if left.op == "sub" and isinstance(at, Var) and isinstance(extent, Var):
+            out.append((extent, at, int(least.args[1].value), _LEAST_COLUMNS if k == len(extents) - 1 else _LEAST))
+    return out
+
+
+def _for_smaller(func: Func, block: Block, some: Var, at: Var, size: int) -> Block:
+    """A block as a loop over smaller parts of one of its sides."""
+    needed = {some.name, at.name}
+    before: list[Stmt] = []
+    for s in reversed(block):
+        if isinstance(s, Op) and any(r.name in needed for r in s.results):
+            needed |= {a.name for a in s.args if isinstance(a, Var)}
+            before.insert(0, s)
+    taken = block_defs(func.body) | {p.name for p in func.params}
+    loc = next(s.loc for s in block if isinstance(s, Op))
+    strip, first, rest, count = (
+        Var(unused(n, taken, "."), _INDEX) for n in ("strip", at.name, "left", some.name)
+    )
+    head = (
+        Op("add", (first,), (at, strip), (), (), loc),
+        Op("sub", (rest,), (some, strip), (), (), loc),
+        Op("min", (count,), (rest, Const(size, _INDEX)), (), (), loc),
+    )
+    put = {at.name: first, some.name: count}
+    inside = tuple(s for s in block if not any(s is other for other in before) and not isinstance(s, Return))
+    moved = substitute(inside, put)
+    tail = tuple(s for s in block if isinstance(s, Return))
+    loop = For("sequential", strip, Const(0, _INDEX), some, Const(size, _INDEX), (*head, *moved), loc=loc)
+    return (*before, loop, *tail)
 
 
 def _innermost(block: Block) -> tuple[Block, tuple[For, ...]]:
