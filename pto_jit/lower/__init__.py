@@ -9,8 +9,8 @@
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `groups/`: tile operations that run as one nest of loops
-* `maps`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: functions over tiles, values where they are
-  kept, axes that are complete, constants, names
+* `maps`, `coalesce`, `complete`, `simplify`, `planes`, `rename`: tile operations: functions over tiles, values where
+  they are kept, axes that are complete, constants, planes of tensors, names
 * `wholes/`, `reuse`: tile operations on devices: whole tensors in parts, loads of what is loaded
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
   touch, checked loops

@@ -21,6 +21,7 @@ from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.pivot import divide_at_pivots
 from pto_jit.lower.place import place_scopes
+from pto_jit.lower.planes import load_planes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
@@ -41,8 +42,8 @@ def _independent(module: Module, decisions: list[Decision]) -> Module:
 PLACED = "trimmed"  # the stage where every loop and scope is where it stays, and scopes are not functions yet
 
 PIPELINE: tuple[tuple[str, Pass], ...] = (
-    # constant bounds make chunk arithmetic constant too, so this comes first
-    ("simplified", _plain(simplify)),
+    # constant bounds make chunk arithmetic constant too, so this comes first; views, before what is moved is a view
+    ("simplified", _plain(lambda module: load_planes(simplify(module)))),
     # partial results belong to chunks, so loops that reduce are chunked here; all others are free of carried variables
     ("reduced", split_reductions),
     # on the loops as they were written, without the reductions: what cannot be divided is an error

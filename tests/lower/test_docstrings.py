@@ -28,14 +28,16 @@ from pto_jit.lower import (
     outline,
     pivot,
     place,
+    planes,
     rename,
     reuse,
     simplify,
 )
 from pto_jit.lower.groups import fuse, recompute, rows, viewed, views
 from pto_jit.lower.reductions import split
-from pto_jit.lower.wholes import divide, handed_on, totals
+from pto_jit.lower.wholes import divide, elements, handed_on, totals
 from pto_jit.lower.wholes.divide import PARTS
+from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
 
@@ -49,6 +51,16 @@ def handed(module: Module) -> Module:
             made = divide.Divider(func, PARTS["cuda"], []).handed(s) if isinstance(s, Scope) else None
             out += [s] if made is None else [*made[0], made[1]]
         return func if out == list(func.body) else replace(func, body=tuple(out))
+
+    return map_funcs(module, visit)
+
+
+def loaded(module: Module) -> Module:
+    """The functions of a module, which load the elements that are combined with tiles."""
+
+    def visit(func: Func) -> Func:
+        body = elements.with_loaded_elements(func.body, Known(func))
+        return func if body is func.body else replace(func, body=body)
 
     return map_funcs(module, visit)
 
@@ -78,6 +90,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (outline, outline.outline_scopes),
     (simplify, simplify.simplify),
     (coalesce, coalesce.coalesce),
+    (planes, planes.load_planes),
     (fuse, fuse.fuse),
     (rows, fuse.fuse),
     (pivot, lambda m: pivot.divide_at_pivots(m, [])),
@@ -85,6 +98,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (viewed, viewed.view_once),
     (views, views.move_views),
     (handed_on, handed),
+    (elements, loaded),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),

@@ -4,17 +4,28 @@ read by the host, which would wait for the device, before one core does all.
 
 Before::
 
-    %a = sgetelem %alpha[0] : f32
-    %b = ssub 1.0:f32, %a : f32
-    %x.1 = tload %x[0, 0] [%n, %m] : !pto.tile<?x?xf32>
-    %y.1 = tmul %x.1, %b : !pto.tile<?x?xf32>
+    // Function Type: InCore
+    func @f(%x: !pto.memref<gm,?x?,f32>, %alpha: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?x?,f32>, %n: i64, %m: i64) {
+      %a = sgetelem %alpha[0] : f32
+      %b = ssub 1.0:f32, %a : f32
+      %t = tload %x[0, 0] [%n, %m] : !pto.tile<?x?xf32>
+      %u = tmul %t, %b : !pto.tile<?x?xf32>
+      tstore %u, %y[0, 0]
+      return
+    }
 
 After::
 
-    %a.1 = tload %alpha[0] [1] : !pto.tile<1xf32>
-    %b.1 = tsub 1.0:f32, %a.1 : !pto.tile<1xf32>
-    %x.1 = tload %x[0, 0] [%n, %m] : !pto.tile<?x?xf32>
-    %y.1 = tmul %x.1, %b.1 : !pto.tile<?x?xf32>
+    // Function Type: InCore
+    func @f(%x: !pto.memref<gm,?x?,f32>, %alpha: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?x?,f32>, %n: i64, %m: i64) {
+      %a.1 = tload %alpha[0] [1] : !pto.tile<1xf32>
+      %b.1 = tsub 1.0:f32, %a.1 : !pto.tile<1xf32>
+      %t = tload %x[0, 0] [%n, %m] : !pto.tile<?x?xf32>
+      %b.1.1 = treshape %b.1, [1, 1] : !pto.tile<1x1xf32>
+      %u = tmul %t, %b.1.1 : !pto.tile<?x?xf32>
+      tstore %u, %y[0, 0]
+      return
+    }
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 
 Sums of integers are of 64 bits, which the vector core does not compute with.  What is converted to 32 bits or fewer in
 the end is the same when it is computed in 32, as integers wrap.  Sums of tiles of truth values and of at most 16 bits
-with a sign are less than 2**31: a tile that fits the unified buffer has at most 47104 elements of 32 bits.
+with a sign are less than 2**31: a tile that fits the unified buffer has at most 47104 elements of 32 bits.  So are sums
+of such values in wider types, `(x > 0).to(pl.i32)`, and of `pl.where(x > 0, 1, 0)`.
 
 Before::
 
@@ -18,6 +19,8 @@ After, of a tile of i32, with `%sum` for `%t1` from here on::
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
@@ -30,6 +33,8 @@ _SMALL = frozenset(["bool_", "i8", "u8", "i16"])
 _SUMS = frozenset(["sum", "prod", "cumsum", "cumprod"])
 _ALL = _SUMS | frozenset("add sub mul neg and or xor not copy select concat".split())
 """Operations whose lower halves are made of those of their operands."""
+_EXTREMES = frozenset(["max", "min"])
+_COMPARISONS = frozenset("eq ne lt le gt ge".split())
 _FIRST = frozenset("full reshape broadcast_to transpose tile_slice".split())
 """The same of their first operand; the others are extents and places."""
 
@@ -52,12 +57,18 @@ class _Narrowing:
         ops = [s for s in statements(func.body) if isinstance(s, Op)]
         self.counts = counts = def_counts(func.body)
         self.same: dict[str, Operand] = {}  # what variables are, that would be copies of it
-        small = {s.results[0].name for s in ops if s.op == "cast" and isinstance(s.results[0].type, TileType)
-                 and _dtype(s.args[0]).name in _SMALL and counts[s.results[0].name] == 1}  # fmt: skip
+        small: set[str] = set()
+        for s in ops:
+            if s.op in ("cast", "select", "reshape") and counts[s.results[0].name] == 1 and _is_small(s, small):
+                small.add(s.results[0].name)
         sums = [s.results[0] for s in ops if s.op in ("sum", "cumsum") and s.args[0].name in small  # type: ignore
                 and s.results[0].name not in small and counts[s.results[0].name] == 1]  # fmt: skip
         self.narrow = wide | {s.results[0].name for s in ops if s.op in ("sum", "prod") and _is_wide(s.results[0])}
         self.held = {v.name: self.names.fresh(v.name, replace(v.type, dtype=i32)) for v in sums if _is_wide(v)}
+        for s in ops:
+            if s.op in _EXTREMES and self._compares(s) and counts[s.results[0].name] == 1:
+                var = s.results[0]
+                self.held[var.name] = self.names.fresh(var.name, replace(var.type, dtype=i32))
         before = -1
         while before != len(self.narrow):
             before = len(self.narrow)
@@ -86,8 +97,17 @@ class _Narrowing:
 
     def _is_done(self, op: Op) -> bool:
         """Whether an operation is done in 32 bits."""
+        if op.op in _EXTREMES | _COMPARISONS:
+            return self._compares(op) and all(r.name in self.held or not _is_wide(r) for r in op.results)
         return not op.regions and op.op in _ALL | _FIRST and all(
             r.name in self.narrow or r.name in self.held for r in op.results)  # fmt: skip
+
+    def _compares(self, op: Op) -> bool:
+        """Whether an operation orders what 32 bits hold, some of it such sums."""
+        wide = [a for a in op.args if _is_wide(a)]
+        return any(isinstance(a, Var) and isinstance(a.type, TileType) for a in wide) and all(
+            (-(1 << 31) <= int(a.value) < 1 << 31) if isinstance(a, Const) else a.name in self.held for a in wide
+        )
 
     def _exclude_of_cast(self, op: Op) -> None:
         source, result = op.args[0], op.results[0]
@@ -116,7 +136,8 @@ class _Narrowing:
         before: list[Stmt] = []
         args = tuple(self._operand(a, stmt, before) if a in _data(stmt) else a for a in stmt.args)
         if held is None:
-            return (*before, replace(stmt, results=(self._narrow(result),), args=args))
+            made = self._narrow(result) if _is_wide(result) else result
+            return (*before, replace(stmt, results=(made,), args=args))
         whole = Op("cast", (result,), (held,), (("dtype", _dtype(result)),), loc=stmt.loc)
         return (*before, replace(stmt, results=(held,), args=args), *([whole] if result.name in self.whole else []))
 
@@ -152,6 +173,18 @@ class _Narrowing:
 
     def _narrow(self, var: Var) -> Var:
         return Var(var.name, replace(var.type, dtype=i32))
+
+
+def _is_small(op: Op, small: Container[str]) -> bool:
+    """Whether an operation gives tiles of integers of at most 16 bits with a sign; `small`: those that do."""
+    result = op.results[0]
+    if not isinstance(result.type, TileType) or result.type.dtype.kind not in "iu":
+        return False
+    values = op.args[1:] if op.op == "select" else op.args[:1]
+    return all(
+        (-(1 << 15) <= int(v.value) < 1 << 15 if isinstance(v, Const) else v.name in small or _dtype(v).name in _SMALL)
+        for v in values
+    )
 
 
 def _data(op: Op) -> tuple[Operand, ...]:

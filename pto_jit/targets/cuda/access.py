@@ -61,16 +61,15 @@ class AccessWriter(TileWriter):
             axes.append(self.axis(extent, inside, fits=self.facts.fits(result.name, k)))
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
-        shown = len(rows.parts) + 1 if rows.parts else 2
-        outside = [f"{a.valid} > 0" for a in axes[:-shown] if not a.full]
+        tile = Tile(result.type.dtype, kept, rows, columns, lambda i, j: "", standing=standing)
+        outside = [f"{a.valid} > 0" for a in axes[: -_shown(tile)] if not a.full]
         if outside:  # both are empty, so that products of such tiles contract as much of either
             rows, columns = (replace(a, valid=f"({' && '.join(outside)} ? {a.valid} : 0)") for a in (rows, columns))
         at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
         last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
         before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"
         strides = (last, "1") if standing else (before, last)
-        tile = Tile(result.type.dtype, kept, rows, columns, lambda i, j: "", standing=standing)
-        return tile, at, strides
+        return replace(tile, rows=rows, columns=columns), at, strides
 
     def _clipped(self, op: Op, tensor: Var, axis: int, offset: Operand, extent: Operand) -> str | None:
         """The valid extent of a loaded axis; None when all of it is sure to be."""
@@ -102,6 +101,9 @@ class AccessWriter(TileWriter):
         rank = tensor.type.rank
         parts = [self._clipped(op, tensor, k, op.args[1 + k], op.args[1 + rank + k]) for k in range(rank)]
         texts = [p or self.scalar(op.args[1 + rank + k]) for k, p in enumerate(parts)]
+        outside = [f"{p} > 0" for p in parts[: -_shown(tile)] if p is not None]
+        if outside:  # no column is, where a plane is not
+            texts[-1] = f"({' && '.join(outside)} ? {texts[-1]} : 0)"
         return texts[-len(tile.axes) :]
 
     def _store(self, op: Op) -> None:
@@ -152,3 +154,8 @@ class AccessWriter(TileWriter):
     def write_lines(self, function: str, extra: str, tile: Tile, tensor: Var, at: str, valid: Sequence[str]) -> None:
         """`_write` of a tile of more than two axes; valid: how much of each axis lies in the tensor."""
         raise NotImplementedError
+
+
+def _shown(tile: Tile) -> int:
+    """How many axes of a tile its rows and columns are, of the last ones."""
+    return len(tile.rows.parts) + 1 if tile.rows.parts else 2

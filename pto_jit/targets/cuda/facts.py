@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container
+from collections.abc import Callable, Collection, Container
 
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
@@ -48,9 +48,7 @@ class Facts:
 
     def is_below(self, operand: Operand, tensor: str, axis: int) -> bool:
         """Whether a number is known to be less than an extent of a tensor."""
-        if not isinstance(operand, Var):
-            return False
-        return any(self.is_dim(limit, tensor, axis) for limit in self.limits.get(operand.name, ()))
+        return isinstance(operand, Var) and _is_below(operand.name, (tensor, axis), self.limits, self.dims)
 
     def is_dim(self, name: str, tensor: str, axis: int) -> bool:
         """Whether a number is an extent of a tensor."""
@@ -67,13 +65,14 @@ def gather(
     counts = def_counts(body) + Counter([p.name for p in func.params])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
     known = {p.name: frozenset([dims[p.name]]) for p in func.params if p.name in dims}
+    limits = _limits(func, mutable)
     roots = {p.name: p.name for p in func.params if isinstance(p.type, TensorType)}
     for s in statements(body):
         if not isinstance(s, Op):
             continue
         if s.op == "dim" and isinstance(s.args[0], Var):
             known[s.results[0].name] = frozenset([(s.args[0].name, int(s.attr("axis")))])  # type: ignore[arg-type]
-        if s.op == "view":
+        if s.op == "view" and not lost_axes(s, lambda index, *place: _is_below(index.name, place, limits, known)):
             for extent, place in _whole_axes(s, known):
                 known[extent] = known[extent] | {place}
         if s.results and isinstance(s.results[0].type, TensorType) and isinstance(s.args[0], Var):
@@ -81,10 +80,30 @@ def gather(
     varying = _varying(func, mutable)
     return Facts(
         mutable, use_counts(body), _indices(func) if threads else frozenset(),
-        _natural(func, known, mutable), _limits(func, mutable), known, varying,
+        _natural(func, known, mutable), limits, known, varying,
         {**fitting_axes(body), **{n: fitting[n] for n in counts if n in fitting}} if threads else {}, roots,
         ceilings(func, mutable, varying),
     )  # fmt: skip
+
+
+def _is_below(
+    name: str, place: tuple[str, int], limits: dict[str, frozenset[str]], dims: dict[str, frozenset[tuple[str, int]]]
+) -> bool:  # fmt: skip
+    return any(place in dims.get(limit, ()) for limit in limits.get(name, ()))
+
+
+def lost_axes(view: Op, is_below: Callable[[Var, str, int], bool]) -> list[int]:
+    """The axes of which a view takes one place, by an index that is not known to be less than the tensor has; is_below:
+    whether a number is known to be less than an extent of a tensor."""
+    source, drop = view.args[0], view.attr("drop") or ()
+    assert isinstance(source, Var) and isinstance(source.type, TensorType) and isinstance(drop, tuple)
+    out: list[int] = []
+    for axis in () if view.attr("inside") else drop:
+        index, extent = view.args[1 + axis], source.type.shape[axis]
+        sure = isinstance(index, Const) and extent is not None and int(index.value) < extent
+        if not sure and not (isinstance(index, Var) and is_below(index, source.name, axis)):
+            out.append(axis)
+    return out
 
 
 def changing(func: Func) -> tuple[frozenset[str], frozenset[str]]:

@@ -29,8 +29,8 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import blocks as inner_blocks
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.groups.axes import is_elementwise
-from pto_jit.semantic.failures import assertion
-from pto_jit.targets.cuda.facts import Facts
+from pto_jit.semantic.failures import INDEX, assertion
+from pto_jit.targets.cuda.facts import Facts, lost_axes
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import DIMENSIONS, PARALLEL, longest_first, read_tensor, touches_tiles, written_tensor
 from pto_jit.targets.cuda.order import growing
@@ -439,10 +439,11 @@ class FunctionWriter:
             drop = op.attr("drop") or ()
             for axis, offset in enumerate(offsets):
                 self.natural(offset, axis, op.loc)
+            lost = self._lost(op, source, offsets)
             distance = self.offset(source, offsets)
             data = data if distance == "0" else f"{data} + {distance}"
             kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
-            shape = [self._view_extent(source, a, offsets[a], extents[a]) for a in kept]
+            shape = [f"{lost}{self._view_extent(source, a, offsets[a], extents[a])}" for a in kept]
             strides = [f"{old}.stride[{a}]" for a in kept]
         elif op.op == "tensor_transpose":
             axes = op.attr("axes")
@@ -460,6 +461,16 @@ class FunctionWriter:
             f"const pto::Tensor<{typ}, {len(shape)}> {new} = "
             f"{{{data}, {{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
         )
+
+    def _lost(self, view: Op, source: Var, offsets: Sequence[Operand]) -> str:
+        """Check that a view is of a row or plane that is there; what makes its extents 0 where it is not."""
+        there: list[str] = []
+        for axis in lost_axes(view, self.facts.is_below):
+            index, extent = self.scalar(offsets[axis]), f"{self.name(source.name)}.shape[{axis}]"
+            there.append(f"{index} < {extent}")
+            message = INDEX.text(axis=axis).partition("; ")[0]
+            self.check(there[-1], INDEX.error.__name__, message, view.loc, index, extent)
+        return f"!({' && '.join(there)}) ? 0 : " if there else ""
 
     def _view_extent(self, source: Var, axis: int, offset: Operand, extent: Operand) -> str:
         whole = isinstance(offset, Const) and offset.value == 0 and isinstance(extent, Var)

@@ -21,6 +21,7 @@ from pto_jit.errors import ArgumentError, BoundsError, InternalError, LaunchErro
 from pto_jit.ir.nodes import Call, Const, Func, Op
 from pto_jit.ir.types import TensorType
 from pto_jit.semantic.evaluation import argument, number
+from pto_jit.semantic.failures import INDEX, filled
 from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
@@ -164,6 +165,10 @@ class _Run:
         rank = len(x.shape)
         offsets, extents = self.offsets(op, args[1 : 1 + rank]), args[1 + rank :]
         shape = [max(0, min(e, n - o)) for o, e, n in zip(offsets, extents, x.shape, strict=True)]
+        for axis in op.attr("drop") or ():  # type: ignore[union-attr]
+            if not shape[axis]:
+                said = filled(INDEX.text(axis=axis).partition("; ")[0], offsets[axis], x.shape[axis])
+                raise INDEX.error(f"{said}{_place(op)}")
         pointer = x.pointer + sum(o * s for o, s in zip(offsets, x.strides, strict=True))
         drop = op.attr("drop") or ()
         kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]

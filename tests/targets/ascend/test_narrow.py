@@ -48,6 +48,17 @@ def counts(x: pl.Tensor, shares: pl.Tensor, scaled: pl.Tensor, run: pl.Tensor):
 
 
 @pto.jit
+def of_whole_tensors(x: pl.Tensor, means: pl.Tensor, number: pl.Tensor, run: pl.Tensor, few: pl.Tensor):
+    """How often something is true, of truth values that were made numbers before, which are compared, too."""
+    kept = x > 0
+    n = pl.sum(kept.to(pl.i32), axis=1)
+    means[...] = pl.sum(pl.where(kept, x, 0), axis=1).to(pl.i32).to(pl.f32) / pl.maximum(n, 1).to(pl.f32)
+    number[...] = pl.sum(pl.where(x > 3, 2, -1), axis=1)
+    run[...] = pl.cumsum(kept.to(pl.i16), axis=1)
+    few[...] = (pl.minimum(n, 30) < 20).to(pl.i32)
+
+
+@pto.jit
 def bits(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, more: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
@@ -105,7 +116,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "unsigned": (unsigned, (spec(pl.u32), spec(pl.u32))),
     "truths": (truths, (spec(pl.i32), spec(pl.i32), spec(pl.i32), 3)),
     "small": (mean, (spec(pl.i16), spec(pl.f32))),
-}
+    "of_whole_tensors": (of_whole_tensors, (spec(pl.i32), pto.spec((None,), pl.f32), pto.spec((None,), pl.i64),
+                                            spec(pl.i64), pto.spec((None,), pl.i32))),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +158,16 @@ def test_what_32_bits_hold_is_used_as_64(programs: Programs, rows: int) -> None:
     check_interpreted(programs, counts, "counts", {"x": integers("i4", rows, -5, 9)}, outputs)
     x = np.full((rows, 48), -32768, np.int16)
     check_interpreted(programs, mean, "small", {"x": x}, {"out": np.zeros((rows, 48), np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [8, 21])
+def test_counts_of_rows(programs: Programs, rows: int) -> None:
+    x = integers("i4", rows, -5, 9)
+    x[1] = -1
+    outputs = {"means": np.zeros(rows, np.float32), "number": np.zeros(rows, np.int64),
+               "run": np.zeros((rows, 48), np.int64), "few": np.zeros(rows, np.int32)}  # fmt: skip
+    check_interpreted(programs, of_whole_tensors, "of_whole_tensors", {"x": x}, outputs)
 
 
 @needs_compiler
