@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container
+from typing import Any
 
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
@@ -98,7 +99,8 @@ def lost_axes(view: Op, is_below: Callable[[Var, str, int], bool]) -> list[int]:
     source, drop = view.args[0], view.attr("drop") or ()
     assert isinstance(source, Var) and isinstance(source.type, TensorType) and isinstance(drop, tuple)
     out: list[int] = []
-    for axis in () if view.attr("inside") else drop:
+    axes: Any = () if view.attr("inside") else drop
+    for axis in axes:
         index, extent = view.args[1 + axis], source.type.shape[axis]
         sure = isinstance(index, Const) and extent is not None and int(index.value) < extent
         if not sure and not (isinstance(index, Var) and is_below(index, source.name, axis)):
