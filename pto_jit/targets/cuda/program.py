@@ -35,6 +35,7 @@ from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
 from pto_jit.targets.cuda.starts import without_starts
 from pto_jit.targets.cuda.tiling import tile_products
+from pto_jit.targets.cuda.updates import with_atomic_updates
 from pto_jit.targets.source.text import file_name
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def _written(
 ) -> CudaProgram:
     """The same, of its entry without calls, whose products and whole tensors are in parts."""
     flat = share_elements(parts, module)
+    flat = with_atomic_updates(flat, lambda func: share_elements(func, module))
     split = outline_kernels(flat, module.name, bounds=True, shared=True)
     dims = extents_of(split.func(split.entry).body)
     fitting = fitting_axes(flat.body)
