@@ -29,7 +29,7 @@ After::
         %a = sgetelem %x[%k] : u8
         %b = sgetelem %x[%i] : u8
         %c = slt %a, %b : bool_
-        %d = sgetelem %x[%k] : u8
+        %d = scopy %a : u8
         %y_chosen = sselect %c, %d, 0:u8 : u8
         ssetelem %y_chosen, %y[%i]
       ENDFOR
@@ -40,20 +40,34 @@ After::
 loop vectoriser does so by itself with what cannot fail, and with loads and stores under masks; many processors have
 none of these for 8 and 16 bits.  What a branch loads is loaded either way only where it lies in its tensor: along every
 axis between elements that the iteration has accessed before.
+
+Variables that a branch assigns become selections, too (``if x[i] > m: m = x[i]``), also such that the loop carries:
+then of few operations, as the loop may wait for them.  A selection of the greater or the less of two integers is their
+maximum or minimum.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, map_funcs, map_statements, statements
+from pto_jit.ir.walk import (
+    block_defs,
+    block_uses,
+    def_counts,
+    map_funcs,
+    map_statements,
+    statements,
+    substitute,
+    use_counts,
+)
 from pto_jit.lower.independent import is_other
 from pto_jit.lower.names import Taken, unused
-from pto_jit.slotted import replace
+from pto_jit.slotted import field, mutable, replace
 
 _CHEAP = frozenset(
     "copy cast select add sub mul neg abs square fma min max minimum maximum relu".split()
@@ -62,24 +76,34 @@ _CHEAP = frozenset(
 """What is as fast as a selection, and cannot fail."""
 
 _MOST = 16  # operations that are worth doing for nothing
+_FEW = 4  # of these in a loop whose next iteration may wait for the selection
 
 _INDEX = ScalarType(i64)
+_BOOL = ScalarType(bool_)
+_GREATER, _LESS = ("gt", "ge"), ("lt", "le")
 
 Place = tuple[str | None, int]
 """An index: a variable, or None, plus a number."""
 
-Side = tuple[list[Op], list[Op]]
-"""What a side of a branch computes, and the stores behind that."""
+
+@mutable
+class Side:
+    """What a side of a branch computes, the stores behind that, and what variables are at its end."""
+
+    ops: list[Op] = field(default_factory=list)
+    stores: list[Op] = field(default_factory=list)
+    values: dict[str, Operand] = field(default_factory=dict)
 
 
 def convert_ifs(module: Module) -> Module:
-    """Write branches that store to the same elements as selections, in innermost loops that carry nothing."""
+    """Write branches of innermost loops as selections: those that assign variables, and those that store to the same
+    elements either way where the loop carries nothing."""
 
     def convert(func: Func) -> Func:
         taken = Taken({p.name for p in func.params} | block_defs(func.body))
 
         def visit(stmt: Stmt) -> Stmt:
-            return _Converter(stmt, taken).loop() if isinstance(stmt, For) and _is_candidate(stmt) else stmt
+            return _Converter(stmt, func, taken).loop() if isinstance(stmt, For) and _is_candidate(stmt) else stmt
 
         body = map_statements(func.body, visit)
         return func if body is func.body else replace(func, body=body)
@@ -91,38 +115,100 @@ def _is_candidate(loop: For) -> bool:
     if loop.reductions or not any(isinstance(s, If) for s in loop.body):
         return False
     inside = list(statements(loop.body))
-    if any(isinstance(s, (For, While, Break, Continue, Return)) or is_other(s) for s in inside):
-        return False
-    assigned = block_defs(loop.body)
-    return not any(v.name in assigned for v in free_vars(loop.body))
+    return not any(isinstance(s, (For, While, Break, Continue, Return)) or is_other(s) for s in inside)
+
+
+def _lasting(loop: For, func: Func) -> set[str]:
+    """The variables that a loop assigns and that have a value before or behind an iteration."""
+    made, read = def_counts(loop.body), use_counts(loop.body)
+    everywhere, used = def_counts(func.body), use_counts(func.body)
+    outside = {name for name in made if everywhere[name] > made[name] or used[name] > read[name]}
+    return outside | {v.name for v in free_vars(loop.body) if v.name in made}
 
 
 class _Converter:
     """The branches of one loop."""
 
-    def __init__(self, loop: For, taken: Taken) -> None:
+    def __init__(self, loop: For, func: Func, taken: Taken) -> None:
         self.source = loop
         self.taken = taken
         self.made = Counter(r.name for s in statements(loop.body) if isinstance(s, Op) for r in s.results)
+        self.carried = {v.name for v in free_vars(loop.body)} & set(self.made)
+        self.lasting = _lasting(loop, func)
+        for name in self.lasting:
+            self.made[name] += 1  # it is never a value of the iteration alone
+        self.before = {v.name for v in free_vars(loop.body)}  # what has a value where a branch is reached
         self.places: dict[str, Place] = {}
         self.accessed: dict[str, list[tuple[Place | None, ...]]] = {}
+        self.known: dict[str, Op] = {}  # what values were made by, and which value an operation made
+        self.values: dict[tuple[str, tuple[Operand, ...]], Var] = {}
 
     def loop(self) -> For:
         body: list[Stmt] = []
+        changed = False
         for stmt in self.source.body:
             new = self.straight(stmt) if isinstance(stmt, If) else None
+            changed |= new is not None
             for one in (stmt,) if new is None else new:
                 if isinstance(one, Op):
                     self.note(one)
+                    self.before.update(r.name for r in one.results)
+                else:
+                    self.forget(block_defs((one,)), writes=True)
                 body.append(one)
-        if len(body) == len(self.source.body) and all(a is b for a, b in zip(body, self.source.body, strict=True)):
-            return self.source
-        return replace(self.source, body=tuple(body))
+        return replace(self.source, body=self.without_dead(body)) if changed else self.source
+
+    def without_dead(self, body: Sequence[Stmt]) -> Block:
+        """A body without what nobody reads any more."""
+        used: set[str] = set()
+        out: list[Stmt] = []
+        for stmt in reversed(body):
+            if isinstance(stmt, Op) and stmt.results and (stmt.op in _CHEAP or stmt.op == "getelem"):
+                if all(self.made[r.name] <= 1 and r.name not in used for r in stmt.results):
+                    continue
+            used |= block_uses((stmt,))
+            out.append(stmt)
+        return tuple(reversed(out))
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def forget(self, names: Collection[str], *, writes: bool) -> None:
+        """Variables get other values, or elements do."""
+        names = {name for name in names if self.made[name] > 1}
+        if not (names or writes):
+            return
+
+        def stale(op: str, args: Iterable[Operand]) -> bool:
+            return (writes and op == "getelem") or any(isinstance(a, Var) and a.name in names for a in args)
+
+        self.known = {n: op for n, op in self.known.items() if n not in names and not stale(op.op, op.args)}
+        self.values = {key: v for key, v in self.values.items() if v.name not in names and not stale(*key)}
+
+    def remember(self, op: Op) -> None:
+        """An operation is done: what it gives is known from here on."""
+        self.forget([r.name for r in op.results], writes=op.op == "setelem")
+        if len(op.results) == 1 and op.results[0] not in op.args:
+            self.known[op.results[0].name] = op
+            if not op.attrs:
+                self.values.setdefault(self.key(op), op.results[0])
+
+    def key(self, op: Op) -> tuple[str, tuple[Operand, ...]]:
+        return op.op, tuple(map(self.origin, op.args))
+
+    def origin(self, operand: Operand) -> Operand:
+        """What a value is a copy of."""
+        while isinstance(operand, Var):
+            op = self.known.get(operand.name)
+            if op is None or op.op != "copy":
+                break
+            operand = op.args[0]
+        return operand
 
     # -- where elements lie -------------------------------------------------------------------------------------------
 
     def note(self, op: Op) -> None:
         """What an operation that every iteration comes to makes known."""
+        self.remember(op)
         if op.op in ("getelem", "setelem"):
             tensor, *indices = op.args[op.op == "setelem" :]
             assert isinstance(tensor, Var)
@@ -158,58 +244,114 @@ class _Converter:
     # -- branches -----------------------------------------------------------------------------------------------------
 
     def straight(self, stmt: If) -> list[Op] | None:
-        """A branch that stores, as operations; None where it has to stay."""
-        saved = dict(self.places)
+        """A branch as operations; None where it has to stay."""
+        saved = dict(self.places), dict(self.known), dict(self.values)
         first, second = self.side(stmt.then), self.side(stmt.orelse)
-        if first is None or second is None or not self.alike(first, second):
-            self.places = saved
+        if first is None or second is None or not self.fit(first, second):
+            self.places, self.known, self.values = saved
             return None
-        (then, stores), (orelse, others) = first, second
-        out = [*then, *orelse]
+        out = [*first.ops, *second.ops]
         joined: list[Op] = []
-        for store, other in zip(stores, others, strict=True):
+        for store, other in zip(first.stores, second.stores, strict=True):
             value, target, *indices = store.args
             assert isinstance(target, Var)
             chosen = Var(unused(f"{target.name}_chosen", self.taken), value.type)
             self.made[chosen.name] = 1
             out.append(Op("select", (chosen,), (stmt.cond, value, other.args[0]), loc=stmt.loc))
             joined.append(replace(store, args=(chosen, target, *indices)))
-        return [*out, *joined]
+        return [*out, *self.assigned(stmt, first, second), *joined]
 
-    def alike(self, first: Side, second: Side) -> bool:
-        """Whether two sides store to the same elements, and compute little else."""
-        (then, stores), (orelse, others) = first, second
-        if not stores or len(stores) != len(others) or len(then) + len(orelse) > _MOST:
+    def assigned(self, stmt: If, first: Side, second: Side) -> list[Op]:
+        """What gives variables their values behind a branch."""
+        names = [n for n in dict.fromkeys((*first.values, *second.values))
+                 if n in self.before or (n in first.values and n in second.values)]  # nobody reads the others
+        out: list[Op] = []
+        later: list[Op] = []
+        for name in names:
+            typ = next(s.values[name].type for s in (first, second) if name in s.values)
+            var = Var(name, typ)
+            then, orelse = first.values.get(name, var), second.values.get(name, var)
+            op = self.selected(stmt, var, then, orelse, alone=len(names) == 1)
+            if len(names) > 1:  # others may be what this was before
+                chosen = Var(unused(f"{name}_chosen", self.taken), typ)
+                self.made[chosen.name] = 1
+                out.append(replace(op, results=(chosen,)))
+                later.append(Op("copy", (var,), (chosen,), loc=stmt.loc))
+            else:
+                later.append(op)
+        return [*out, *later]
+
+    def selected(self, stmt: If, var: Var, then: Operand, orelse: Operand, *, alone: bool) -> Op:
+        """The operation that makes a variable one of two values."""
+        cond, (then, orelse) = stmt.cond, map(self.origin, (then, orelse))
+        if then == orelse:
+            return Op("copy", (var,), (then,), loc=stmt.loc)
+        if var.type == _BOOL:  # of comparisons one after the other
+            if then == self.origin(cond) or (isinstance(then, Const) and then.value):
+                return Op("or", (var,), (cond, orelse), loc=stmt.loc)
+            if orelse == self.origin(cond) or (isinstance(orelse, Const) and not orelse.value):
+                return Op("and", (var,), (cond, then), loc=stmt.loc)
+        test = self.known.get(cond.name) if alone and isinstance(cond, Var) else None
+        if test is not None and test.op in (*_GREATER, *_LESS) and _is_integer(var):
+            pair = tuple(map(self.origin, test.args))
+            if pair in ((then, orelse), (orelse, then)):
+                greatest = (test.op in _GREATER) is (pair == (then, orelse))
+                return Op("max" if greatest else "min", (var,), (then, orelse), loc=stmt.loc)
+        return Op("select", (var,), (cond, then, orelse), loc=stmt.loc)
+
+    def fit(self, first: Side, second: Side) -> bool:
+        """Whether two sides store to the same elements, assign what is known either way, and compute little else."""
+        stores, others = first.stores, second.stores
+        if not (stores or first.values or second.values) or len(stores) != len(others):
+            return False
+        if any(name in self.lasting - self.before for name in first.values.keys() ^ second.values.keys()):
+            return False  # it has a value from before the loop
+        most = _FEW if self.carried else _MOST
+        work = sum(op.op not in ("copy", "getelem") for op in (*first.ops, *second.ops))
+        if (stores and self.carried) or work > most:
             return False
         return all(map(self.same_place, stores, others))
 
     def side(self, block: Block) -> Side | None:
-        """What a side of a branch computes and then stores; None where it may fail, or does anything else."""
-        ops: list[Op] = []
-        stores: list[Op] = []
+        """What a side of a branch does; None where it may fail, or does anything else."""
+        out = Side()
         for stmt in block:
             inner = self.straight(stmt) if isinstance(stmt, If) else [stmt] if isinstance(stmt, Op) else None
-            for op in inner or ():
-                if op.op == "setelem":
-                    stores.append(op)
-                    continue
-                if not self.is_free(op) or (stores and op.op == "getelem"):
-                    return None
-                if op.op != "getelem":
-                    self.note(op)
-                ops.append(op)
-            if inner is None:
+            if inner is None or not all(self.take(op, out) for op in inner):
                 return None
-        return ops, stores
+        return out
 
-    def is_free(self, op: Op) -> bool:
-        """Whether an operation may be done for nothing."""
-        if any(self.made[r.name] != 1 or not isinstance(r.type, ScalarType) for r in op.results):
+    def take(self, op: Op, side: Side) -> bool:
+        """Add an operation to a side; False where it cannot be done for nothing."""
+        (op,) = (s for s in substitute((op,), side.values) if isinstance(s, Op))
+        if op.op == "setelem":
+            side.stores.append(op)
+            return True
+        if len(op.results) != 1 or not isinstance(op.results[0].type, ScalarType):
             return False
-        return op.op in _CHEAP or (op.op == "getelem" and self.lies_inside(op))
+        if not (op.op in _CHEAP or (op.op == "getelem" and not side.stores and self.lies_inside(op))):
+            return False
+        (result,) = op.results
+        same = self.values.get(self.key(op)) if not op.attrs and op.op != "copy" else None
+        if same is not None and same.type == result.type and same != result:
+            op = Op("copy", (result,), (same,), loc=op.loc)
+        if self.made[result.name] > 1:
+            if op.op == "copy":
+                side.values[result.name] = op.args[0]
+                return True
+            value = Var(unused(f"{result.name}_chosen", self.taken), result.type)
+            self.made[value.name] = 1
+            side.values[result.name], op = value, replace(op, results=(value,))
+        (self.remember if op.op == "getelem" else self.note)(op)  # other iterations may not come to this element
+        side.ops.append(op)
+        return True
 
     def same_place(self, store: Op, other: Op) -> bool:
         if store.args[1] != other.args[1] or store.args[0].type != other.args[0].type:
             return False
         places = [[self.place(i) for i in s.args[2:]] for s in (store, other)]
         return None not in places[0] and places[0] == places[1]
+
+
+def _is_integer(var: Var) -> bool:
+    return isinstance(var.type, ScalarType) and var.type.dtype.kind in "iu" and var.type != _BOOL

@@ -67,6 +67,8 @@ def _scan(body: list[Op], var: Var, made: Counter[str]) -> Scan | None:
     last = makers.get(var.name)
     while last is not None and _is_copy(last):
         source = last.args[0]
+        if source == var:  # it stays what it is
+            return None
         last = makers.get(source.name) if isinstance(source, Var) else None
     if last is None or not _combines(last):
         return None

@@ -169,6 +169,173 @@ def test_the_results_are_those_of_the_branches(function: Kernel, dtype: Any) -> 
             np.testing.assert_array_equal(got, wanted)
 
 
+def _greatest(x: pl.Tensor) -> None:
+    m = x[0]
+    for i in range(x.shape[0]):
+        if x[i] > m:
+            m = x[i]
+    return m
+
+
+def _place(x: pl.Tensor) -> None:
+    m = x[0]
+    k = 0
+    for i in range(x.shape[0]):
+        if m >= x[i]:
+            m = x[i]
+            k = i
+    return k
+
+
+def _ends(x: pl.Tensor) -> None:
+    """What the first test takes the second one does not see."""
+    lo = x[2]
+    hi = x[1]
+    for i in range(x.shape[0]):
+        if x[i] < lo:
+            lo = x[i]
+        elif x[i] > hi:
+            hi = x[i]
+    return lo, hi
+
+
+def _exchanged(x: pl.Tensor) -> None:
+    a = x[0]
+    b = x[1]
+    for i in range(x.shape[0]):
+        if x[i] > a:
+            a, b = b, a
+        else:
+            a, b = b, x[i]
+    return a, b
+
+
+def _counted(x: pl.Tensor) -> None:
+    n = 0
+    for i in range(1, x.shape[0] - 1):
+        if x[i] > x[i - 1] and x[i] != 3 or x[i - 1] == 0:
+            n += 1
+    return n
+
+
+def _window(x: pl.Tensor) -> None:
+    total = x[0]
+    for i in range(1, x.shape[0] - 1):
+        m = x[i]
+        for a in range(-1, 2):
+            if x[i + a] < m:
+                m = x[i + a]
+        total += m
+    return total
+
+
+def _last_place(x: pl.Tensor) -> None:
+    last = 0 - 1
+    for i in range(x.shape[0]):
+        if x[i] > 1:
+            last = i
+    return last
+
+
+ASSIGNED = _greatest, _place, _ends, _exchanged, _counted, _window, _last_place
+
+
+def _index(x: pl.Tensor) -> None:
+    """The element that the branch reads may not be there."""
+    m = x[0]
+    for i in range(x.shape[0]):
+        if i > 0:
+            m = x[i - 1] - m
+    return m
+
+
+def _long(x: pl.Tensor) -> None:
+    """More than the next iteration is to wait for."""
+    m = x[0]
+    for i in range(x.shape[0]):
+        if x[i] > 1:
+            m = ((m * 3 + x[i]) * 5 - x[i]) * 7 + m
+    return m
+
+
+def _stored(x: pl.Tensor) -> None:
+    """The branch stores and the loop carries."""
+    m = x[0]
+    for i in range(x.shape[0]):
+        if x[i] > m:
+            x[i] = m
+            m = m + 1
+        else:
+            x[i] = 0
+    return m
+
+
+STAYING = _index, _long, _stored
+
+
+def _branches_of(function: Kernel, **options: Any) -> int:
+    compiled = pto.jit(function, cache=False, **options).compile(np.zeros(90, np.int32))
+    return len(re.findall(r"\bIF\b", compiled.ir("independent")))
+
+
+@pytest.mark.parametrize("function", ASSIGNED)
+def test_variables_are_selected(function: Kernel) -> None:
+    assert _branches_of(function) == 0
+    assert _branches_of(function, debug=True) > 0
+
+
+@pytest.mark.parametrize("function", STAYING)
+def test_branches_that_assign_and_may_fail_or_are_long_stay(function: Kernel) -> None:
+    assert _branches_of(function) > 0
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("function", [*ASSIGNED, *STAYING])
+def test_the_variables_are_those_of_the_branches(function: Kernel, dtype: Any) -> None:
+    kernel = pto.jit(function)
+    rng = np.random.default_rng(1)
+    for size in (3, 70, 301):
+        x = rng.integers(0, 4, size).astype(dtype)
+        for special in (None, -0.0, np.nan, np.inf)[: 4 if dtype in (np.float32, np.float64) else 1]:
+            if special is not None:
+                x[rng.integers(0, size, 1 + size // 8)] = special
+            mine, other = x.copy(), x.copy()
+            got, wanted = kernel(mine), kernel.interpret(other)
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+            if dtype in (np.float32, np.float64):
+                np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
+            np.testing.assert_array_equal(mine, other)
+
+
+def test_integers_are_their_extremes() -> None:
+    compiled = pto.jit(_greatest, cache=False).compile(np.zeros(90, np.int32))
+    assert "smax" in compiled.ir("independent")
+    assert "smax" not in pto.jit(_greatest, cache=False).compile(np.zeros(90, np.float32)).ir("independent")
+
+
+def test_a_variable_of_written_code_keeps_its_value_from_before_the_loop() -> None:
+    program = pto.parse_pto("""
+    // Function Type: Orchestration
+    func @last(%x: !pto.memref<gm,?,i32>, %y: !pto.memref<gm,?,i64>) {
+      %n = sdim %x {axis=0} : i64
+      %at = scopy 7 : i64
+      FOR %i:idx, 0:idx, %n:idx, 1:idx
+        %e = sgetelem %x[%i] : i32
+        %c = sgt %e, 5:i32 : bool_
+        IF %c
+          %at = scopy %i : i64
+        ENDIF
+      ENDFOR
+      ssetelem %at, %y[0]
+      return
+    }
+    """)
+    x, y = np.zeros(20, np.int32), np.zeros(1, np.int64)
+    program = program.compile()
+    program.last(x, y)
+    assert y[0] == 7
+
+
 def test_what_fails_is_told_at_its_place() -> None:
     def outside(x: pl.Tensor, y: pl.Tensor) -> None:
         for i in range(x.shape[0]):
