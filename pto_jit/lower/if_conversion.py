@@ -164,7 +164,8 @@ class _Converter:
         out: list[Stmt] = []
         for stmt in reversed(body):
             if isinstance(stmt, Op) and stmt.results and (stmt.op in _CHEAP or stmt.op == "getelem"):
-                if all(self.made[r.name] <= 1 and r.name not in used for r in stmt.results):
+                unread = all(self.made[r.name] <= 1 and r.name not in used for r in stmt.results)
+                if unread:
                     continue
             used |= block_uses((stmt,))
             out.append(stmt)
@@ -263,8 +264,11 @@ class _Converter:
 
     def assigned(self, stmt: If, first: Side, second: Side) -> list[Op]:
         """What gives variables their values behind a branch."""
-        names = [n for n in dict.fromkeys((*first.values, *second.values))
-                 if n in self.before or (n in first.values and n in second.values)]  # nobody reads the others
+        names = [
+            n
+            for n in dict.fromkeys((*first.values, *second.values))
+            if n in self.before or (n in first.values and n in second.values)
+        ]  # nobody reads the others
         out: list[Op] = []
         later: list[Op] = []
         for name in names:

@@ -8,7 +8,7 @@ along the columns although each sum stays in order.  What an inner loop without 
 optimiser, which takes the iterations of innermost loops together by itself; these are the loops around a loop or a
 `while` that carries something, innermost ones with functions such as `exp` and reads at indices read from memory (the
 optimiser compares where accesses may lie, and does not know that of such reads), and innermost ones that carry running
-extremes or running sums of integers (`scans`).
+extremes or running sums of integers (`scans`), or look for a greatest or least element (`extrema`).
 
 What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
 (`For.proof` of a sequential loop).
@@ -25,6 +25,7 @@ from pto_jit.ir.walk import block_defs, blocks, map_funcs, statements, with_bloc
 from pto_jit.lower.cost import DEAR
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
+from pto_jit.lower.extrema import extrema
 from pto_jit.lower.kept import kept_elements
 from pto_jit.lower.names import source_name
 from pto_jit.lower.scans import Root, scans
@@ -76,12 +77,15 @@ class _Finder:
         if found is None or len(self.dependences.found.inside(found)) > _MOST:
             return loop
         running = [s.var.name for s in scans(source, self.root)]
-        answer = self.dependences.may_run_parallel(found, apart=True, but=running)
+        sought = [] if running else carried_by(source) if extrema(source) else []
+        answer = self.dependences.may_run_parallel(found, apart=True, but=[*running, *sought])
         if not answer.proven:
             return loop
         reason = f"several iterations at a time where the arguments do not share memory: {answer.reason}"
         if running:
-            reason += f" but {', '.join(f'`{source_name(name)}`' for name in running)}, whose grouping does not matter"
+            reason += f" but {_names(running)}, whose grouping does not matter"
+        if sought:
+            reason += f" but {_names(sought)}, for which one iteration decides"
         self.decisions.append(Decision("schedule", (source_name(loop.var.name),), True, reason, loop.loc))
         return replace(loop, proof=answer.reason)
 
@@ -91,7 +95,7 @@ def _is_candidate(loop: For, root: Root) -> bool:
     for the optimiser."""
     if loop.kind != "sequential" or loop.proof or not isinstance(loop.step, Const):
         return False
-    if scans(loop, root):
+    if scans(loop, root) or extrema(loop):
         return True
     inside = list(statements(loop.body))
     loops = [s for s in inside if isinstance(s, (For, While))]
@@ -102,10 +106,18 @@ def _is_candidate(loop: For, root: Root) -> bool:
     return not any(is_other(s) for s in inside)
 
 
-def _carried(loop: For) -> bool:
-    """Whether the body reads what an earlier iteration assigned."""
+def carried_by(loop: For) -> list[str]:
+    """The variables of which the body reads what an earlier iteration assigned."""
     assigned = block_defs(loop.body)
-    return bool(assigned) and any(v.name in assigned for v in free_vars(loop.body))
+    return [v.name for v in free_vars(loop.body) if v.name in assigned] if assigned else []
+
+
+def _carried(loop: For) -> bool:
+    return bool(carried_by(loop))
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{source_name(name)}`" for name in names)
 
 
 def _gathers(body: Sequence[Stmt]) -> bool:

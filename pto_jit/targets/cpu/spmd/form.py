@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Break, Const, Continue, For, If, Op, Operand, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import block_defs, defs, rename, statements, uses, variables
 from pto_jit.lower.groups.axes import is_elementwise
@@ -89,6 +89,13 @@ class _Container:
 def read_counts(block: Iterable[Stmt]) -> Counter[str]:
     """How often each name is read in a block."""
     return Counter(v.name for s in statements(tuple(block)) for v in uses(s))
+
+
+def read_later(func: Func, loop: For, but: Sequence[Var] = ()) -> bool:
+    """Whether the code around a loop reads what the body assigns, other than the variables `but`."""
+    inside, everywhere = read_counts(loop.body), read_counts(func.body)
+    kept = {v.name for v in (*but, *(v for r in loop.reductions for v in r.state))}
+    return any(everywhere[name] > inside[name] for name in {*block_defs(loop.body), loop.var.name} - kept)
 
 
 @mutable

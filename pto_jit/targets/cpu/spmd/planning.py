@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
-from pto_jit.ir.walk import block_defs, blocks, statements
+from pto_jit.ir.walk import blocks, statements
+from pto_jit.lower.extrema import extrema
 from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
 from pto_jit.lower.scans import scanned, scans
@@ -20,8 +21,9 @@ from pto_jit.targets.cpu.constants import Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.apart import compared, in_order, is_proven, lie_apart
-from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
+from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_later
 from pto_jit.targets.cpu.spmd.lanes import Linear
+from pto_jit.targets.cpu.spmd.searching import write_search
 from pto_jit.targets.cpu.spmd.squares import SIDES, reads_by_squares
 from pto_jit.targets.cpu.spmd.streaming import Stream, stream_of
 from pto_jit.targets.cpu.spmd.variance import Traits, Variance
@@ -76,7 +78,7 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     if read_later(w.func, loop, [s.var for s in running]):
         return None
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
-    if any((_rounds(s.body) <= _UNROLLED and not scans(s, w.root)) or plan(w, s) for s in inner):
+    if any((_rounds(s.body) <= _UNROLLED and not (scans(s, w.root) or extrema(s))) or plan(w, s) for s in inner):
         return None  # what the program has inside runs in vectors along its rows
     # lanes take every n-th iteration, so what they combine must commute: the named operations do
     if not all(isinstance(r.combine, str) for r in loop.reductions):
@@ -185,13 +187,6 @@ def _side_by_side(w: FunctionWriter, form: Form, variance: Variance, traits: Tra
     return Plan(form, variance, traits, 1, 8 if traits.operations_inside <= _FEW else 4)
 
 
-def read_later(func: Func, loop: For, but: Sequence[Var] = ()) -> bool:
-    """Whether the code around a loop reads what the body assigns, other than the variables `but`."""
-    inside, everywhere = read_counts(loop.body), read_counts(func.body)
-    kept = {v.name for v in (*but, *(v for r in loop.reductions for v in r.state))}
-    return any(everywhere[name] > inside[name] for name in {*block_defs(loop.body), loop.var.name} - kept)
-
-
 def _most(func: Func, loop: For) -> int | None:
     """A bound of the number of iterations, where it is known."""
     if not isinstance(loop.step, Const) or loop.step.value == 0:
@@ -220,6 +215,8 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     step = int(loop.step.value) if isinstance(loop.step, Const) else 0
     found = plan(w, loop) if step else None
     if found is None:
+        if is_proven(loop) and write_search(w, loop):
+            return True
         return loop.kind == "sequential" and w.apart is None and _write_around(w, loop)
     code, start, stop = w.code, w.index(loop.start), w.index(loop.stop)
     w.module.note_elements(code.function, loop)
