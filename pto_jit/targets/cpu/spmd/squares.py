@@ -98,6 +98,9 @@ def _tests_its_results(node: Repeat) -> bool:
     carried = {mine.name for mine, _ in node.entries}
     for inner in node.body:
         if isinstance(inner, Compute) and any(isinstance(a, Var) and a.name in carried for a in inner.op.args):
+            cond = inner.op.args[0]
+            if inner.op.op == "select" and isinstance(cond, Var) and cond.name in carried:
+                return True
             carried |= {r.name for r in inner.op.results}
         if isinstance(inner, Branch) and inner.varying and inner.cond.name in carried:  # pyright: ignore
             return True
