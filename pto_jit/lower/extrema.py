@@ -29,6 +29,7 @@ _GREATER = {"gt": True, "ge": True, "lt": False, "le": False}
 _STRICT = {"gt": True, "lt": True, "ge": False, "le": False}
 _ELEMENTS = frozenset(["getelem", "setelem", "dim"])
 _NAN_WINS = frozenset(["max", "min", "maximum", "minimum"])
+_FEW = 32  # iterations that are not worth lanes of their own
 _BOOL = ScalarType(bool_)
 
 
@@ -64,6 +65,8 @@ def extrema(loop: For) -> tuple[Extremum, ...]:
     body = [s for s in loop.body if isinstance(s, Op)]
     if len(body) != len(loop.body) or not all(op.op in _ELEMENTS or is_elementwise(op) for op in body):
         return ()
+    if _is_short(loop):
+        return ()
     made = Counter(v.name for s in body for v in defs(s))
     carried = [v for v in free_vars(loop.body) if v.name in made]
     if not carried or any(made[v.name] != 1 or not isinstance(v.type, ScalarType) for v in carried):
@@ -76,6 +79,12 @@ def extrema(loop: For) -> tuple[Extremum, ...]:
         return ()
     worth = any(_is_float(e.var) for e in found) or len(carried) > len(found)
     return tuple(found) if worth else ()
+
+
+def _is_short(loop: For) -> bool:
+    """Whether a loop has few iterations, which the optimiser writes one after the other."""
+    ends = [int(e.value) for e in (loop.start, loop.stop, loop.step) if isinstance(e, Const)]
+    return len(ends) == 3 and ends[2] != 0 and len(range(*ends)) <= _FEW
 
 
 def writes(loop: For) -> bool:

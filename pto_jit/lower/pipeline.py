@@ -25,6 +25,7 @@ from pto_jit.lower.planes import load_planes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
+from pto_jit.lower.unroll import unroll_extrema
 from pto_jit.lower.wholes.divide import PARTS, divide_scopes
 from pto_jit.lower.wholes.totals import divide_totals
 
@@ -37,6 +38,13 @@ def _plain(function: Callable[[Module], Module]) -> Pass:
 
 def _independent(module: Module, decisions: list[Decision]) -> Module:
     return find_independent(divide_at_pivots(module, decisions), decisions)
+
+
+def _straightened(module: Module) -> Module:
+    """Branches first: what is unrolled is without.  Then the loops around are innermost, perhaps with branches."""
+    without = convert_ifs(module)
+    unrolled = unroll_extrema(without)
+    return without if unrolled is without else convert_ifs(unrolled)
 
 
 PLACED = "trimmed"  # the stage where every loop and scope is where it stays, and scopes are not functions yet
@@ -60,7 +68,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("hoisted", hoist_products),
     ("outlined", _plain(outline_scopes)),
     # the loops of a function are final, and its parameters what its target can compare
-    ("independent", lambda module, decisions: _independent(convert_ifs(module), decisions)),
+    ("independent", lambda module, decisions: _independent(_straightened(module), decisions)),
     # a product that accumulates in place is one operation of a fused group, not two
     ("coalesced", _plain(partial(coalesce, rounds=True))),
     # grouping follows the final order of operations

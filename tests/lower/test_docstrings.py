@@ -32,6 +32,7 @@ from pto_jit.lower import (
     rename,
     reuse,
     simplify,
+    unroll,
 )
 from pto_jit.lower.groups import fuse, recompute, rows, viewed, views
 from pto_jit.lower.reductions import split
@@ -83,6 +84,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (chunk, lambda m: chunk.expand_chunks(m, [])),
     (jam, jammed),
     (if_conversion, if_conversion.convert_ifs),
+    (unroll, unroll.unroll_extrema),
     (place, lambda m: place.place_scopes(m, [])),
     (interchange, lambda m: interchange.interchange_loops(m, [])),
     (associate, lambda m: associate.associate_products(m, [])),

@@ -303,6 +303,19 @@ def test_what_depends_on_the_order_keeps_it(function: Kernel) -> None:
             assert [_bits(v) for v in got] == [_bits(v) for v in wanted]
 
 
+def test_windows_are_left_to_the_loop_around() -> None:
+    def greatest(x: pl.Tensor, y: pl.Tensor) -> None:
+        for i in range(1, x.shape[0] - 1):
+            m = x[i]
+            for k in range(-1, 2):
+                if x[i + k] > m:
+                    m = x[i + k]
+            y[i] = m
+
+    x = np.zeros(100, np.float32)
+    assert not _decided(greatest, x, x.copy())
+
+
 def test_integers_alone_are_left_to_the_loop_vectoriser() -> None:
     def greatest(x: pl.Tensor) -> None:
         m = x[0]
