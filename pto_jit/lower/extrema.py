@@ -62,23 +62,33 @@ class Extremum:
 
 def extrema(loop: For) -> tuple[Extremum, ...]:
     """What an innermost loop looks for, if it carries nothing else; where it writes, only what decides alone."""
+    inside = carried_in(loop)
+    found = sought(inside) if inside is not None else ()
+    if inside is None or not found:
+        return ()
+    alone = len(inside.carried) == len(found)
+    if writes(loop) and not (alone and all(e.nan and inside.is_sized(e) for e in found)):
+        return ()
+    return found if any(_is_float(e.var) for e in found) or not alone else ()
+
+
+def carried_in(loop: For) -> Carried | None:
+    """What an innermost loop of operations on elements carries; None: nothing, or more than numbers that are assigned
+    once in an iteration, or the loop is short."""
     body = [s for s in loop.body if isinstance(s, Op)]
     if len(body) != len(loop.body) or not all(op.op in _ELEMENTS or is_elementwise(op) for op in body):
-        return ()
-    if _is_short(loop):
-        return ()
+        return None
     made = Counter(v.name for s in body for v in defs(s))
     carried = [v for v in free_vars(loop.body) if v.name in made]
     if not carried or any(made[v.name] != 1 or not isinstance(v.type, ScalarType) for v in carried):
-        return ()
-    inside = _Loop(body, [v.name for v in carried])
-    found = [e for v in carried if (e := inside.extremum(v)) is not None]
-    if not found or not inside.explains(found, carried):
-        return ()
-    if writes(loop) and not (len(carried) == len(found) and all(e.nan and inside.is_sized(e) for e in found)):
-        return ()
-    worth = any(_is_float(e.var) for e in found) or len(carried) > len(found)
-    return tuple(found) if worth else ()
+        return None
+    return None if _is_short(loop) else Carried(body, carried)
+
+
+def sought(inside: Carried) -> tuple[Extremum, ...]:
+    """What a loop looks for; empty where it carries anything else."""
+    found = [e for v in inside.carried if (e := inside.extremum(v)) is not None]
+    return tuple(found) if found and inside.explains(found) else ()
 
 
 def _is_short(loop: For) -> bool:
@@ -92,26 +102,37 @@ def writes(loop: For) -> bool:
     return any(isinstance(s, Op) and s.op == "setelem" for s in loop.body)
 
 
-class _Loop:
+@frozen
+class End:
+    """A comparison of an element with what a carried variable was; true where the element is the better one."""
+
+    var: Var
+    element: Var
+    greatest: bool
+    strict: bool
+
+
+class Carried:
     """The operations of a loop and what it carries."""
 
-    def __init__(self, body: list[Op], carried: list[str]) -> None:
+    def __init__(self, body: list[Op], carried: list[Var]) -> None:
         self.body = body
+        self.carried = carried
         self.makers = {r.name: op for op in body for r in op.results}
-        self.before: dict[str, str] = {name: name for name in carried}  # names of what a carried variable was
+        self.before: dict[str, Var] = {v.name: v for v in carried}  # names of what a carried variable was
         self.last: dict[str, Op] = {}  # what gives a carried variable its next value
         for op in body:
             was = self.was(op.args[0]) if _is_copy(op) else None
-            if was is not None and op.results[0].name not in carried:
+            if was is not None and op.results[0] not in carried:
                 self.before[op.results[0].name] = was
-        for name in carried:
+        for name in [v.name for v in carried]:
             op: Op | None = self.makers[name]
             while op is not None and _is_copy(op) and isinstance(op.args[0], Var):
                 op = self.makers.get(op.args[0].name) if op.args[0].name not in self.before else None
             if op is not None:
                 self.last[name] = op
 
-    def was(self, operand: Operand) -> str | None:
+    def was(self, operand: Operand) -> Var | None:
         """The carried variable whose former value an operand is."""
         return self.before.get(operand.name) if isinstance(operand, Var) else None
 
@@ -127,26 +148,37 @@ class _Loop:
     def extremum(self, var: Var) -> Extremum | None:
         """What a variable is looked for with."""
         op = self.last.get(var.name)
-        if op is None or any(r.type != var.type for r in op.results) or var.type == _BOOL:
+        return None if op is None else self.update(var, op)
+
+    def update(self, var: Var, op: Op) -> Extremum | None:
+        """What a variable is looked for with, if this gives it its next value."""
+        end = self.end(op)
+        if end is None or end.var != var or op.results[0].type != var.type or var.type == _BOOL:
             return None
-        if op.op in _NAN_WINS and not op.attrs:
-            mine = [self.was(a) == var.name for a in op.args]
-            if mine.count(True) != 1:
-                return None
-            element = self.source(op.args[mine.index(False)])
-            if isinstance(element, Const):
-                return None
-            return Extremum(var, op, element, op.op.startswith("max"), mine[0], _is_float(var))
-        if op.op != "select" or self.was(op.args[2]) != var.name:
+        if op.op == "select" and (self.was(op.args[2]) != var or self.source(op.args[1]) != end.element):
             return None
-        test, element = self.test(op), self.source(op.args[1])
-        if test is None or test.op not in _GREATER:
+        return Extremum(var, op, end.element, end.greatest, end.strict, op.op != "select" and _is_float(var))
+
+    def end(self, op: Op) -> End | None:
+        """What a selection compares, or an operation that takes the greater or the less."""
+        test = self.test(op) if op.op == "select" else op
+        if test is None or test.attrs or not (test.op in _GREATER or (test is op and op.op in _NAN_WINS)):
             return None
-        first = self.source(test.args[0]) == element and self.was(test.args[1]) == var.name
-        second = self.source(test.args[1]) == element and self.was(test.args[0]) == var.name
-        if first is second or isinstance(element, Const):
+        variables = [self.was(a) for a in test.args]
+        if variables.count(None) != 1:
             return None
-        return Extremum(var, op, element, _GREATER[test.op] is first, _STRICT[test.op], False)
+        second = variables[0] is None  # the variable is the second operand
+        var, element = variables[second], self.source(test.args[not second])
+        if var is None or isinstance(element, Const):
+            return None
+        if test is op:  # the first operand where they are equal, which integers do not show
+            return End(var, element, op.op.startswith("max"), not (second and _is_float(var)))
+        return End(var, element, _GREATER[test.op] is second, _STRICT[test.op])
+
+    def maker(self, operand: Operand) -> Op | None:
+        """The operation that made a value."""
+        source = self.source(operand)
+        return self.makers.get(source.name) if isinstance(source, Var) and source.name not in self.before else None
 
     def is_sized(self, e: Extremum) -> bool:
         """Whether an element is an absolute value: of these there is one zero, which the variable is at the end, or was
@@ -156,28 +188,27 @@ class _Loop:
 
     def test(self, select: Op) -> Op | None:
         """The comparison of a selection."""
-        cond = self.source(select.args[0])
-        return self.makers.get(cond.name) if isinstance(cond, Var) else None
+        return self.maker(select.args[0])
 
-    def explains(self, found: Iterable[Extremum], carried: Iterable[Var]) -> bool:
+    def explains(self, found: Iterable[Extremum]) -> bool:
         """Whether all that is carried is an extremum or kept with one, and nothing else looks at it."""
         tests = {id(test) for e in found if e.update.op == "select" and (test := self.test(e.update)) is not None}
         updates = {id(e.update) for e in found}
-        for var in carried:
+        for var in self.carried:
             op = self.last.get(var.name)
             if op is None:
                 return False
             if id(op) in updates:
                 continue
-            if op.op != "select" or self.was(op.args[2]) != var.name or id(self.test(op)) not in tests:
+            if op.op != "select" or self.was(op.args[2]) != var or id(self.test(op)) not in tests:
                 return False
             updates.add(id(op))
         assigned: set[str] = set()
         for op in self.body:  # what is read of them is what they were before
             if any(v.name in assigned for v in uses(op)):
                 return False
-            assigned.update(r.name for r in op.results if r.name in self.before and self.before[r.name] == r.name)
-        after = {op.results[0].name for op in self.body if id(op) in updates}
+            assigned.update(r.name for r in op.results if r in self.carried)
+        after = {op.results[0].name for op in self.body if id(op) in updates} - self.before.keys()
         flags = {op.results[0].name for op in self.body if id(op) in tests}
         for op in self.body:
             if id(op) in updates:

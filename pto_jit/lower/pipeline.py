@@ -10,6 +10,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
+from pto_jit.lower.ends import separate_ends
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.groups.fuse import fuse
 from pto_jit.lower.groups.views import move_views
@@ -44,7 +45,7 @@ def _straightened(module: Module) -> Module:
     """Branches first: what is unrolled is without.  Then the loops around are innermost, perhaps with branches."""
     without = convert_ifs(module)
     unrolled = unroll_extrema(without)
-    return without if unrolled is without else convert_ifs(unrolled)
+    return separate_ends(without if unrolled is without else convert_ifs(unrolled))
 
 
 PLACED = "trimmed"  # the stage where every loop and scope is where it stays, and scopes are not functions yet
