@@ -50,6 +50,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeGuard
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.flow import free_vars
@@ -103,7 +104,7 @@ def convert_ifs(module: Module) -> Module:
         taken = Taken({p.name for p in func.params} | block_defs(func.body))
 
         def visit(stmt: Stmt) -> Stmt:
-            return _Converter(stmt, func, taken).loop() if isinstance(stmt, For) and _is_candidate(stmt) else stmt
+            return _Converter(stmt, func, taken).loop() if _is_candidate(stmt) else stmt
 
         body = map_statements(func.body, visit)
         return func if body is func.body else replace(func, body=body)
@@ -111,14 +112,16 @@ def convert_ifs(module: Module) -> Module:
     return map_funcs(module, convert)
 
 
-def _is_candidate(loop: For) -> bool:
-    if loop.reductions or not any(isinstance(s, If) for s in loop.body):
+def _is_candidate(loop: Stmt) -> TypeGuard[For | While]:
+    if not isinstance(loop, (For, While)) or not any(isinstance(s, If) for s in loop.body):
+        return False
+    if isinstance(loop, For) and loop.reductions:
         return False
     inside = list(statements(loop.body))
     return not any(isinstance(s, (For, While, Break, Continue, Return)) or is_other(s) for s in inside)
 
 
-def _lasting(loop: For, func: Func) -> set[str]:
+def _lasting(loop: For | While, func: Func) -> set[str]:
     """The variables that a loop assigns and that have a value before or behind an iteration."""
     made, read = def_counts(loop.body), use_counts(loop.body)
     everywhere, used = def_counts(func.body), use_counts(func.body)
@@ -129,11 +132,11 @@ def _lasting(loop: For, func: Func) -> set[str]:
 class _Converter:
     """The branches of one loop."""
 
-    def __init__(self, loop: For, func: Func, taken: Taken) -> None:
+    def __init__(self, loop: For | While, func: Func, taken: Taken) -> None:
         self.source = loop
         self.taken = taken
         self.made = Counter(r.name for s in statements(loop.body) if isinstance(s, Op) for r in s.results)
-        self.carried = {v.name for v in free_vars(loop.body)} & set(self.made)
+        self.waits = isinstance(loop, While) or any(v.name in self.made for v in free_vars(loop.body))
         self.lasting = _lasting(loop, func)
         for name in self.lasting:
             self.made[name] += 1  # it is never a value of the iteration alone
@@ -143,7 +146,7 @@ class _Converter:
         self.known: dict[str, Op] = {}  # what values were made by, and which value an operation made
         self.values: dict[tuple[str, tuple[Operand, ...]], Var] = {}
 
-    def loop(self) -> For:
+    def loop(self) -> For | While:
         body: list[Stmt] = []
         changed = False
         for stmt in self.source.body:
@@ -310,9 +313,9 @@ class _Converter:
             return False
         if any(name in self.lasting - self.before for name in first.values.keys() ^ second.values.keys()):
             return False  # it has a value from before the loop
-        most = _FEW if self.carried else _MOST
+        most = _FEW if self.waits else _MOST
         work = sum(op.op not in ("copy", "getelem") for op in (*first.ops, *second.ops))
-        if (stores and self.carried) or work > most:
+        if (stores and self.waits) or work > most:
             return False
         return all(map(self.same_place, stores, others))
 
@@ -333,7 +336,8 @@ class _Converter:
             return True
         if len(op.results) != 1 or not isinstance(op.results[0].type, ScalarType):
             return False
-        if not (op.op in _CHEAP or (op.op == "getelem" and not side.stores and self.lies_inside(op))):
+        inside = op.op == "getelem" and not side.stores and self.lies_inside(op)
+        if not (inside or op.op in _CHEAP or _is_shift(op)):
             return False
         (result,) = op.results
         same = self.values.get(self.key(op)) if not op.attrs and op.op != "copy" else None
@@ -355,6 +359,14 @@ class _Converter:
             return False
         places = [[self.place(i) for i in s.args[2:]] for s in (store, other)]
         return None not in places[0] and places[0] == places[1]
+
+
+def _is_shift(op: Op) -> bool:
+    """Whether an operation divides integers by a power of two."""
+    if op.op not in ("floordiv", "mod") or not isinstance(op.args[1], Const) or not _is_integer(op.results[0]):
+        return False
+    by = int(op.args[1].value)
+    return by > 0 and by & (by - 1) == 0
 
 
 def _is_integer(var: Var) -> bool:

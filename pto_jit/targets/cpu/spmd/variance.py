@@ -203,6 +203,9 @@ class Variance:
             match node:
                 case Compute():
                     self._measure_op(node.op, out, depth, along=along)
+                    if node.op.op == "select" and not self.uniform(node.op.args[0]):  # it was a branch
+                        out.branches_inside |= ragged
+                        out.gain_inside += _PARTED * _often(depth) * (not along)
                 case Branch():
                     out.control |= node.varying
                     out.branches_inside |= node.varying and ragged
