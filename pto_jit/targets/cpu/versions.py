@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Loops in two versions, one for tensors whose last axis is as short as the loop's indices say.
+"""Loops in several versions, one for tensors whose last axis is as short as the loop's indices say.
 
 ``y[i, j] = x[i, j, 0] + x[i, j, 1] + x[i, j, 2]``: the channels of an image or the coordinates of points mostly are
 what such a loop reads, all of them.  With a constant last extent elements lie a constant distance apart, and the loop
 vectoriser loads them side by side and takes them apart in registers; at a distance that is known when run alone it
 collects them one by one, or leaves the loop as it is.  So the loop is written twice, and the extents decide when it
-runs.
+runs.  Where three elements are read there often are four (an image with its opacity, points that are aligned): that is
+a version of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var
@@ -32,7 +33,18 @@ def write_versions(w: FunctionWriter, loop: For, write: Callable[[], None]) -> N
     if not extents:
         write()
         return
-    code = w.code
+    padded = {name: 4 if extent == 3 else extent for name, extent in extents.items()}
+    w.versions = False
+    _write(w, [extents] if padded == extents else [extents, padded], write)
+    w.versions = True
+
+
+def _write(w: FunctionWriter, versions: Sequence[dict[str, int]], write: Callable[[], None]) -> None:
+    """A version for each of some last extents by tensor, and one for any."""
+    if not versions:
+        write()
+        return
+    code, (extents, *others) = w.code, versions
     tensors = {name: w.env[name] for name in extents}
 
     def narrow() -> tuple[()]:
@@ -43,14 +55,12 @@ def write_versions(w: FunctionWriter, loop: For, write: Callable[[], None]) -> N
         w.env.update(tensors)
         return ()
 
-    def any_extents() -> tuple[()]:
-        write()
+    def other() -> tuple[()]:
+        _write(w, others, write)
         return ()
 
-    w.versions = False
     alike = code.all_of([code.compare("==", tensors[name].extents[-1], extent) for name, extent in extents.items()])
-    code.choose(alike, narrow, any_extents)
-    w.versions = True
+    code.choose(alike, narrow, other)
 
 
 def _guesses(w: FunctionWriter, loop: For) -> dict[str, int]:

@@ -100,6 +100,8 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
     if traits.repeats and not (traits.control or traits.math) and _rounds(loop.body) <= _UNROLLED:
         return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
+    if traits.apart_inside and not traits.math and 2 * along.total() >= traits.apart_inside and not traits.control:
+        return None  # so it does with most: what sums side by side would gain is lost there
     found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop))
     if not running or found is None:
         return found
