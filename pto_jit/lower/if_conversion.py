@@ -41,6 +41,9 @@ loop vectoriser does so by itself with what cannot fail, and with loads and stor
 none of these for 8 and 16 bits.  What a branch loads is loaded either way only where it lies in its tensor: along every
 axis between elements that the iteration has accessed before.
 
+Where one side alone stores, to an element that the iteration has read (``if x[i] < 0: x[i] = 0``), the other one stores
+what it was.
+
 Variables that a branch assigns become selections, too (``if x[i] > m: m = x[i]``), also such that the loop carries:
 then of few operations, as the loop may wait for them.  A selection of the greater or the less of two integers is their
 maximum or minimum.
@@ -251,6 +254,9 @@ class _Converter:
         """A branch as operations; None where it has to stay."""
         saved = dict(self.places), dict(self.known), dict(self.values)
         first, second = self.side(stmt.then), self.side(stmt.orelse)
+        if first is not None and second is not None:
+            self.complete(first, second)
+            self.complete(second, first)
         if first is None or second is None or not self.fit(first, second):
             self.places, self.known, self.values = saved
             return None
@@ -305,6 +311,26 @@ class _Converter:
                 greatest = (test.op in _GREATER) is (pair == (then, orelse))
                 return Op("max" if greatest else "min", (var,), (then, orelse), loc=stmt.loc)
         return Op("select", (var,), (cond, then, orelse), loc=stmt.loc)
+
+    def complete(self, side: Side, other: Side) -> None:
+        """Give a side without a store that of the other one, with what the element is: the iteration has read it, so
+        nobody else writes it meanwhile.
+
+        Not where the loop has other elements of the tensor: it might wait for these.  Nor where a number is not what
+        lies in memory.
+        """
+        if side.stores or len(other.stores) != 1 or self.waits:
+            return
+        store = other.stores[0]
+        value, target, *indices = store.args
+        old = self.values.get(("getelem", (target, *map(self.origin, indices))))
+        if old is None or old.type != value.type or not _lies_as_it_is(old):
+            return
+        place = [self.place(i) for i in indices]
+        same = [s.args[s.op == "setelem" :] for s in statements(self.source.body)
+                if isinstance(s, Op) and s.op in ("getelem", "setelem") and target in s.args]  # fmt: skip
+        if None not in place and all([self.place(i) for i in args[1:]] == place for args in same):
+            side.stores.append(replace(store, args=(old, target, *indices)))
 
     def fit(self, first: Side, second: Side) -> bool:
         """Whether two sides store to the same elements, assign what is known either way, and compute little else."""
@@ -367,6 +393,14 @@ def _is_shift(op: Op) -> bool:
         return False
     by = int(op.args[1].value)
     return by > 0 and by & (by - 1) == 0
+
+
+def _lies_as_it_is(var: Var) -> bool:
+    """Whether an element that is read and written again keeps its bits: a signalling NaN of 16 bits does not, nor a
+    bool_ that is neither 0 nor 1."""
+    assert isinstance(var.type, ScalarType)
+    dtype = var.type.dtype
+    return dtype.kind in "iu" or (dtype.kind == "f" and dtype.bits > 16)
 
 
 def _is_integer(var: Var) -> bool:

@@ -51,7 +51,18 @@ def _in_place(x: pl.Tensor, y: pl.Tensor) -> None:
                 y[i, j] = a - 1
 
 
-CONVERTED = _life, _several, _in_place
+def _clipped(x: pl.Tensor, y: pl.Tensor) -> None:
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if x[i, j] > 2:
+                x[i, j] = 2
+            if y[i, j] == x[i, j]:
+                pass
+            else:
+                y[i, j] = y[i, j] + x[i, j]
+
+
+CONVERTED = _life, _several, _in_place, _clipped
 
 
 def _guarded(x: pl.Tensor, y: pl.Tensor) -> None:
@@ -125,7 +136,25 @@ def _carried(x: pl.Tensor, y: pl.Tensor) -> None:
                 y[i, j] = 0
 
 
-KEPT = _guarded, _beside, _divided, _elsewhere, _once, _read_back, _carried
+def _neighbours(x: pl.Tensor, y: pl.Tensor) -> None:
+    """The next iteration reads what this one may write."""
+    for i in range(x.shape[0]):
+        for j in range(1, x.shape[1]):
+            if x[i, j] < x[i, j - 1]:
+                x[i, j] = x[i, j - 1]
+
+
+def _read_before(x: pl.Tensor, y: pl.Tensor) -> None:
+    """It is not any more what was read."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            a = y[i, j]
+            y[i, j] = 7
+            if a > 2:
+                y[i, j] = x[i, j]
+
+
+KEPT = _neighbours, _read_before, _guarded, _beside, _divided, _elsewhere, _once, _read_back, _carried
 
 
 def _branches(function: Kernel, **options: Any) -> int:
@@ -141,6 +170,18 @@ def test_branches_are_selections(function: Kernel) -> None:
 @pytest.mark.parametrize("function", KEPT)
 def test_branches_that_may_fail_or_do_other_things_stay(function: Kernel) -> None:
     assert _branches(function) > 0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.bool_])
+def test_what_lies_otherwise_in_memory_is_not_written_again(dtype: Any) -> None:
+    def cleared(x: pl.Tensor) -> None:
+        for i in range(x.shape[0]):
+            if x[i] == 1:
+                x[i] = 0
+
+    kernel = pto.jit(cleared, cache=False)
+    assert "IF" in kernel.compile(np.zeros(90, dtype)).ir("independent")
+    assert "IF" not in kernel.compile(np.zeros(90, np.int8)).ir("independent")
 
 
 @pytest.mark.parametrize("function", CONVERTED)
