@@ -45,6 +45,7 @@ from pto_jit.targets.ascend.form import (
     Node,
     Parameter,
     Tile,
+    texts_of,
 )
 from pto_jit.targets.ascend.halves import can_halve
 from pto_jit.targets.ascend.machine import element_type, padded
@@ -57,6 +58,7 @@ from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles, writes
+from pto_jit.targets.source.text import words_of
 
 _OPERANDS = frozenset(["f16", "bf16", "f32"])
 
@@ -388,6 +390,8 @@ class CubeSide(CubeWriter, _Side):
                     self.nodes.append(Assignment("int64_t", var, value, loop.loc))
                     self.scopes[-1][var] = var
                     self.block(body)
+                if var not in words_of(" ".join(texts_of(part.then[1:]))):
+                    del part.then[0]
         self.loops.pop()
 
     def tile_operation(self, op: Op) -> None:

@@ -122,3 +122,19 @@ def test_computed_matrices_of_which_there_are_several_are_refused() -> None:
     several = pto.spec((None, None, None), pl.f32)
     with pytest.raises(pto.TargetError, match=r"PTO-X210: .* products of more than two axes\n"):
         products.compile(several, several, target="ascend")
+
+
+@needs_compiler
+def test_a_loop_variable_that_one_core_does_not_need_is_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Warnings are errors there."""
+
+    @pto.jit
+    def ahead(x, y):
+        with pl.incore():
+            for i in pl.range(0, x.shape[0], 32):
+                t = pl.load(x, [i, 0], [32, 64])
+                first = t.T @ t
+                e = pl.exp(-pl.abs(first - 0.5))
+                pl.store(pl.maximum(e @ (first * 0.125).T, 0.0), [0, 0], y)
+
+    ordered({"ahead": (ahead, (ROWS, ANY))}, tmp_path_factory.mktemp("ahead"))
