@@ -51,6 +51,7 @@ from pto_jit.targets.ascend.lengths import known_lengths
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
 from pto_jit.targets.ascend.narrow import in_32_bits
 from pto_jit.targets.ascend.numbers import numbers_before_loops
+from pto_jit.targets.ascend.places import with_places_once
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_kernel
@@ -166,7 +167,7 @@ def _can_be_written(func: Func, dims: dict[str, tuple[str, int]]) -> bool:
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
-    func = without_jumps(func)
+    func = with_places_once(without_jumps(func))
     fewer = with_fewer_loads(func)
     if fewer is func:
         return _as_it_is(func, dims)
