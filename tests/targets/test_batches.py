@@ -59,6 +59,12 @@ def from_the_left(a, b, o):
 
 
 @pto.jit
+def chained(a, b, o):
+    """What stands beside the first product is for the second one."""
+    o[...] = o + pl.relu(a @ b[0] + b[0, 0]) @ pl.transpose(b[0])[:, : b.shape[1]] @ b[0]
+
+
+@pto.jit
 def computed(a, b, o):
     o[...] = pl.abs(a) @ (b * 2.0)
 
@@ -103,7 +109,7 @@ def tiled(a, b, o):
                 pl.store(pl.relu(acc) + 1.0, [i, j], o[z])
 
 
-BOTH = [plain, followed, weights, updated, scores, linear, from_the_left, computed, looped, tiled, into_operand]
+BOTH = [plain, followed, weights, updated, scores, linear, from_the_left, chained, computed, looped, tiled, into_operand]
 SHAPES = [(3, 45, 70, 50), (2, 1, 5, 33), (1, 140, 17, 40), (4, 20, 300, 7)]
 SPEC = pto.spec((None, None, None), pl.f32)
 

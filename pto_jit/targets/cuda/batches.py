@@ -44,7 +44,7 @@ from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.lines import Lines, root_of
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import replace
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.forms import WIDE
 from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
 from pto_jit.targets.cuda.starts import product_and_sum
@@ -74,6 +74,20 @@ def _is_batched(op: Op, most: int) -> bool:
     return len(shapes[0]) > 2 and any(n is None or n > most for shape in shapes for n in shape[-2:])
 
 
+@frozen
+class _Group:
+    """What comes into the loops of a product.
+
+    ops: in order, with what they load; members: the tiles that are made of the product; before: what is done before
+    the loops, too, or instead; end: where the block goes on.
+    """
+
+    ops: list[Op]
+    members: set[str]
+    before: list[Stmt]
+    end: int
+
+
 class _Batches(LoopsOverParts):
     """The products of one function."""
 
@@ -90,14 +104,14 @@ class _Batches(LoopsOverParts):
                 continue
             if isinstance(stmt, Op) and _is_batched(stmt, most):
                 group = self._group(stmt, block, at, loads)
-                loops = self._loops(group[0], loads)
+                loops = self._loops(group)
                 if loops is not None:
-                    out += group[1]
-                    stores = any(op.op == "store" for op in group[0])
+                    out += group.before
+                    stores = any(op.op == "store" for op in group.ops)
                     behind = [] if stores else _last_loads(out)  # where they are read, not before other kernels
                     out = [*(s for s in out if not any(s is load for load in behind)), *loops, *behind]
-                    at = group[2]
-                    self._note(loops, loads)
+                    at = group.end
+                    self._note([*group.before, *loops], loads)
                     continue
             out.append(stmt)
             self._note([stmt], loads)
@@ -122,9 +136,8 @@ class _Batches(LoopsOverParts):
             if views or (s.op == "load" and not s.attr("pad")):
                 loads[s.results[0].name] = s
 
-    def _group(self, dot: Op, block: Block, at: int, before: dict[str, Op]) -> tuple[list[Op], list[Stmt], int]:
-        """The operations that come into the loops of a product, what is done before them, and where both end; `at`:
-        behind the product, `before`: what was loaded until then."""
+    def _group(self, dot: Op, block: Block, at: int, before: dict[str, Op]) -> _Group:
+        """What comes into the loops of a product; `at`: behind it, `before`: what was loaded until then."""
         updated = {self._root(s.args[1]) for s in block[at:] if isinstance(s, Op) and s.op == "store"}
         if not self.parts.flat:  # where one core multiplies and another one updates
             updated = set()
@@ -150,9 +163,12 @@ class _Batches(LoopsOverParts):
                     break
                 (members if of_product else others).add(s.results[0].name)
                 ops.append(s)
+                if not of_product:
+                    host.append(s)
             elif s.op == "reshape" and (tiles[0] in loads or tiles[0] in others) and self.kept(s) is not None:
                 others.add(s.results[0].name)
                 ops.append(s)
+                host.append(s)
             elif s.op == "store" and tiles[0] in members and s.args[0].type.rank == dot.results[0].type.rank:  # type: ignore
                 if self.known.reads_elsewhere([*loads.values(), *ops], s):
                     break
@@ -161,7 +177,7 @@ class _Batches(LoopsOverParts):
             else:
                 break
             end += 1
-        return self._needed(ops, loads, members), host, end
+        return _Group(self._needed(ops, loads, members), members, host, end)
 
     def _is_of(self, load: Op, tensors: set[str], loads: dict[str, Op]) -> bool:
         """Whether something is loaded from one of these tensors."""
@@ -185,9 +201,9 @@ class _Batches(LoopsOverParts):
                 out.insert(0, op)
         return out
 
-    def _loops(self, ops: list[Op], before: dict[str, Op]) -> list[Stmt] | None:
-        """Operations on a product in loops over its matrices; None where the loops cannot be found.  before: those that
-        stay where they are, too."""
+    def _loops(self, group: _Group) -> list[Stmt] | None:
+        """Operations on a product in loops over its matrices; None where the loops cannot be found."""
+        ops = group.ops
         dot = next(op for op in ops if op.op == "dot")
         loaded = {op.results[0].name for op in ops if op.op == "load"}
         made = {r.name for op in ops for r in op.results if op.op not in ("load", "store")}
@@ -195,7 +211,7 @@ class _Batches(LoopsOverParts):
         if not read <= loaded | made or not {a.name for a in dot.args if isinstance(a, Var)} <= read:
             return None
         inside = use_counts(tuple(ops))
-        later = [r for op in ops for r in op.results if r.name in made and r.name not in before
+        later = [r for op in ops for r in op.results if r.name in group.members
                  and self.known.uses[r.name] > inside[r.name]]  # fmt: skip
         renamed = self.known.again(ops)
         again = {old.name: new for op, other in zip(ops, renamed, strict=True)
