@@ -5,6 +5,8 @@
 counts, and not how they are grouped, several iterations have theirs together in as many steps as their number has bits
 (W. D. Hillis and G. L. Steele, "Data parallel algorithms", 1986): extremes, with the first of equal ones and one NaN
 for all, sums of integers, which wrap, and operations on bits are the same to the last bit.
+
+``if x[i] > m: m = x[i]`` is such an extreme, too: a selection (`if_conversion`), which no NaN wins.
 """
 
 from __future__ import annotations
@@ -23,23 +25,29 @@ PREFIX = "prefix"
 """In the body of `scanned`: what an operation makes of the elements up to this iteration's, and what was before it.
 
 `prefix(e) {of, op, turned}` combines the variable `of` with `e` of this iteration and those before it; `turned`: `e` is
-the first operand.
+the first operand.  With a comparison (`gt`) `e` replaces what it compares so with.
 """
 BEFORE = "before"
 """`before(p)`: a prefix without this iteration's element."""
 
 _ORDERED = frozenset(["max", "min", "maximum", "minimum"])
-_OF_INTEGERS = frozenset(["add", "and", "or", "xor"])
+OF_INTEGERS = frozenset(["add", "and", "or", "xor"])
+
+
+_SELECTED = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}
+_TURNED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
 
 
 @frozen
 class Scan:
-    """A variable that a loop combines with one element per iteration; `update`: the operation that does."""
+    """A variable that a loop combines with one element per iteration; `update`: the operation that does, `kind`: its
+    name, or the comparison by which a float is selected instead of the variable."""
 
     var: Var
     update: Op
     element: Operand
     turned: bool
+    kind: str
 
 
 Root = Callable[[str], str]
@@ -70,22 +78,45 @@ def _scan(body: list[Op], var: Var, made: Counter[str]) -> Scan | None:
         if source == var:  # it stays what it is
             return None
         last = makers.get(source.name) if isinstance(source, Var) else None
-    if last is None or not _combines(last):
+    if last is None or not (_combines(last) or last.op == "select"):
         return None
     same = {var.name}  # names of what the variable was before
     for op in body[: _place(body, makers[var.name])]:
         if _is_copy(op) and isinstance(op.args[0], Var) and op.args[0].name in same:
             same.add(op.results[0].name)
     mine = [isinstance(a, Var) and a.name in same for a in last.args]
-    if mine.count(True) != 1:
+    test, kind = (None, last.op) if last.op != "select" else _selected(last, same, makers)
+    if kind is None or mine.count(True) != 1:
         return None
-    element = last.args[mine.index(False)]
+    element = last.args[mine.index(False)] if test is None else last.args[1]
     makes = makers.get(element.name) if isinstance(element, Var) else None
     others = sum(1 for s in body for a in operands(s) if isinstance(a, Var) and a.name in (*same, last.results[0].name)
-                 and s is not last and not _is_copy(s))  # fmt: skip
+                 and s is not last and s is not test and not _is_copy(s))  # fmt: skip
     if makes is None or not others:  # the optimiser knows the result, or takes the sum for itself
         return None
-    return Scan(var, last, element, mine[0] is False)
+    return Scan(var, last, element, mine[0] is False, kind)
+
+
+def _selected(select: Op, same: set[str], makers: dict[str, Op]) -> tuple[Op | None, str | None]:
+    """The comparison that selects an element instead of what the variable was, and its name as one of the element with
+    the variable; for integers that of the extreme."""
+    cond, element, kept = select.args
+    test = makers.get(cond.name) if isinstance(cond, Var) else None
+    if test is None or test.op not in _SELECTED or not (isinstance(kept, Var) and kept.name in same):
+        return None, None
+    first, second = (isinstance(a, Var) and a.name in same for a in test.args)
+    if first is second or not isinstance(kept.type, ScalarType) or kept.type.dtype == bool_:
+        return None, None
+    if _source(test.args[1 if first else 0], makers) != _source(element, makers):
+        return None, None
+    sign = _TURNED[test.op] if first else test.op
+    return test, sign if kept.type.dtype.kind == "f" else _SELECTED[sign]
+
+
+def _source(operand: Operand, makers: dict[str, Op]) -> Operand:
+    """What a value is a copy of."""
+    op = makers.get(operand.name) if isinstance(operand, Var) else None
+    return _source(op.args[0], makers) if op is not None and _is_copy(op) else operand
 
 
 def _is_copy(op: Op) -> bool:
@@ -98,7 +129,7 @@ def _combines(op: Op) -> bool:
     kind = op.results[0].type if op.results else None
     if not isinstance(kind, ScalarType) or len(op.args) != 2 or any(a.type != kind for a in op.args):
         return False
-    return op.op in _ORDERED | (_OF_INTEGERS if kind.dtype.kind in "iu" else frozenset()) and kind.dtype != bool_
+    return op.op in _ORDERED | (OF_INTEGERS if kind.dtype.kind in "iu" else frozenset()) and kind.dtype != bool_
 
 
 def _sliced(body: list[Op], scan: Scan, made: Counter[str], carried: set[str], root: Root) -> list[Op]:
@@ -131,7 +162,7 @@ def scanned(loop: For, found: tuple[Scan, ...], root: Root) -> Block:
         slice_ = _sliced(body, scan, made, {s.var.name for s in found}, root)
         first += [op for op in slice_ if not any(op is other for other in first)]
         after = scan.update.results[0]
-        attrs = (("of", scan.var.name), ("op", scan.update.op), ("turned", scan.turned))
+        attrs = (("of", scan.var.name), ("op", scan.kind), ("turned", scan.turned))
         before = Var(f"{scan.var.name}@before", scan.var.type)
         first.append(Op(PREFIX, (after,), (scan.element,), attrs, loc=scan.update.loc))
         first.append(Op(BEFORE, (before,), (after,), (("of", scan.var.name),), loc=scan.update.loc))

@@ -77,7 +77,33 @@ def _bits(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor) -> None:
         z[i] = some
 
 
-FLOATS = _largest, _least_turned, _depth, _both, _in_place
+def _selected(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor) -> None:
+    low = x[0]
+    high = x[0]
+    for i in range(x.shape[0]):
+        if x[i] > high:
+            high = x[i]
+        if low >= x[i]:
+            low = x[i]
+        y[i] = high
+        z[i] = low
+
+
+def _selected_before(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor) -> None:
+    """What is before decides about something else, too."""
+    high = x[0]
+    low = x[1]
+    for i in range(1, x.shape[0]):
+        z[i] = high
+        if x[i] - x[i - 1] >= high:
+            high = x[i] - x[i - 1]
+            y[i] = 1
+        if x[i] < low:
+            low = x[i]
+        y[i - 1] = low
+
+
+FLOATS = _largest, _least_turned, _depth, _both, _in_place, _selected, _selected_before
 INTEGERS = _offsets, _bits
 COUNTS = 1, 2, 7, 16, 33, 64, 65, 130, 333
 
@@ -99,7 +125,7 @@ def _compare(function: Callable[..., None], x: Any) -> None:
 @pytest.mark.parametrize("function", FLOATS)
 def test_running_extremes(function: Callable[..., None], dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for count in COUNTS if function is not _in_place else COUNTS[1:]:
+    for count in COUNTS if function not in (_in_place, _selected_before) else COUNTS[1:]:
         _compare(function, (rng.integers(0, 90, count) * np.linspace(0, 1, count)).astype(dtype))
 
 

@@ -13,7 +13,7 @@ from pto_jit.ir.walk import blocks, statements
 from pto_jit.lower.extrema import extrema
 from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
-from pto_jit.lower.scans import scanned, scans
+from pto_jit.lower.scans import OF_INTEGERS, scanned, scans
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.access import edges
 from pto_jit.targets.cpu.code import PLAIN
@@ -34,7 +34,8 @@ _AROUND = 12  # statements around loops that are worth writing twice
 _ENOUGH = 4  # operations for each element collected from all over, where lanes leave a loop at different times
 _FEW = 4  # operations of loops inside of which eight are better than four iterations next to each other
 _UNROLLED = 32  # iterations of loops inside that the optimiser writes one after the other
-_LEAST = 4  # lanes that have a running sum together sooner than one after the other
+_LEAST = 4  # lanes that have a running extreme together sooner than one after the other
+_LEAST_SUM = 8  # and a running sum, which is a cycle for each
 _SHORT = 24  # operations of a body that is worth several vectors side by side
 
 
@@ -105,7 +106,8 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop))
     if not running or found is None:
         return found
-    return replace(found, running=True) if found.width >= _LEAST and not traits.math else None
+    least = _LEAST if any(s.kind not in OF_INTEGERS for s in running) else _LEAST_SUM
+    return replace(found, running=True) if found.width >= least and not traits.math else None
 
 
 def _with_squares(w: FunctionWriter, variance: Variance) -> Traits:

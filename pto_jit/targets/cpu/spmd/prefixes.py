@@ -5,6 +5,7 @@ what was before it, which is all that one vector waits for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from llvmlite import ir
 
@@ -15,6 +16,9 @@ from pto_jit.lower.scans import BEFORE
 from pto_jit.targets.cpu.constants import I1, I32, Value, nan, number, numbers, vector
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.function import FunctionWriter
+
+_COMPARED = {"gt": (">", -inf), "ge": (">=", -inf), "lt": ("<", inf), "le": ("<=", inf)}
+"""Comparisons, with what changes nothing."""
 
 
 class Prefixes:
@@ -37,7 +41,9 @@ class Prefixes:
             return [self._picked(x, y, range(self.width - 1, 2 * self.width - 1)) for x, y in pairs]
         kind = str(op.attr("op"))
         first = self._before[name] = self.w.scalar(var)
-        if typ.dtype.kind == "f":
+        if kind in _COMPARED:
+            out = self._selected(kind, first, vectors)
+        elif typ.dtype.kind == "f":
             out = self._extremes(kind, bool(op.attr("turned")), first, vectors)
         else:
             out = self._running(kind, typ.dtype, first, vectors)
@@ -83,6 +89,23 @@ class Prefixes:
             out.append(b.select(where, nan(value.type), both(carry, alone)))
             carry = both(carry, self._last(alone))
             seen = b.ashr(lost, number(I32, 31))
+        return out
+
+    def _selected(self, kind: str, first: Value, vectors: Sequence[Value]) -> list[Value]:
+        """Floats that replace what they compare with: a NaN replaces nothing, as the least of all would not, or what is
+        its equal."""
+        b = self.w.b
+        sign, least = _COMPARED[kind]
+
+        def both(x: Value, y: Value) -> Value:
+            return b.select(b.fcmp_ordered(sign, y, x), y, x)
+
+        carry, out = splat(b, first, self.width), []
+        for value in vectors:
+            known = b.select(b.fcmp_ordered("ord", value, value), value, number(value.type, least))
+            alone = self._alone(known, both, again=True)
+            out.append(both(carry, alone))
+            carry = both(carry, self._last(alone))
         return out
 
     def _alone(self, value: Value, both: Callable[[Value, Value], Value], *, again: bool) -> Value:
