@@ -91,6 +91,12 @@ def _saturated(builder: ir.IRBuilder, value: IrValue, digits: int, target: DType
         return whole(x, vector_of(wide, width))
 
     least = splat(floats, width, float(low))
+    if signed and bits == 64:  # nothing waits for the comparisons
+        known = builder.select(builder.fcmp_ordered(">=", value, splat(floats, width, float(high + 1))),
+                               splat(wide, width, high), truncated(value))  # fmt: skip
+        unknown = builder.select(builder.fcmp_unordered("uno", value, value), splat(wide, width, 0),
+                                 splat(wide, width, low))  # fmt: skip
+        return builder.select(builder.fcmp_ordered(">=", value, least), known, unknown)
     if signed:
         value = builder.select(builder.fcmp_unordered("uno", value, value), splat(floats, width, 0.0), value)
         below = builder.fcmp_ordered("<", value, least)
