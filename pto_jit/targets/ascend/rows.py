@@ -148,7 +148,8 @@ def _is_row_wise(op: Op, var: Var, varying: set[str]) -> bool:
         ):
             return False
     elif op.op in ("cumsum", "cumprod"):
-        if op.attr("axis") not in (-1, op.args[0].type.rank - 1):  # type: ignore[union-attr]
+        *_, last = op.args[0].type.shape  # type: ignore[union-attr]
+        if op.attr("axis") not in (-1, op.args[0].type.rank - 1) or (last or 1) % 16:  # type: ignore[union-attr]
             return False
     else:
         known = is_elementwise(op) or (op.op in _ORDERS and op.attr("k") != 1)  # of which `sorts` takes single rows
