@@ -8,14 +8,16 @@ the extents that it meets is chosen here once, for extents up to a bound, as the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pto_jit.dtypes import DType
+from pto_jit.dtypes import DType, i64
 from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.ir.nodes import Call, Const, For, Func, Module, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.walk import def_counts, statements
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.function import CFunctionWriter
@@ -52,19 +54,31 @@ class Version:
         return dict(self.spread.defines)[name]
 
 
-def version_of(kernel: Kernel) -> Version:
-    """The largest bound up to `BOUND` for which the tiles of a kernel fit a block of any device, or else of some."""
-    try:
-        return _version(kernel, SMALLEST)
-    except LaunchError:
-        return _version(kernel, LARGEST)
+def versions_of(entry: Func, kernels: Sequence[Kernel]) -> dict[str, Version]:
+    """How each kernel is compiled that host code launches, by name."""
+    known = _bounds(entry, kernels)
+    return {k.name: _version_of(k, known[k.name]) for k in kernels}
 
 
-def _version(kernel: Kernel, limit: int) -> Version:
+def _version_of(kernel: Kernel, known: Mapping[str, int]) -> Version:
+    """A version for extents of at most what is known of them, and else for the largest bound up to `BOUND`, for which
+    the tiles fit a block of any device, or else of some."""
+    for most in (known, {}) if known else ({},):
+        for limit in (SMALLEST, LARGEST):
+            with suppress(LaunchError):
+                return _version(kernel, limit, most)
+    return _version(kernel, LARGEST, {})
+
+
+def _version(kernel: Kernel, limit: int, known: Mapping[str, int]) -> Version:
     bound = BOUND
     while True:
-        extents = {macro: bound for macro, _ in kernel.capacities}
-        shapes = [tuple(int(e.value) if isinstance(e, Const) else bound for e in shape) for shape in kernel.shapes]
+
+        def most(extent: Operand, bound: int = bound) -> int:
+            return int(extent.value) if isinstance(extent, Const) else known.get(extent.name, bound)
+
+        extents = {macro: most(extent) for macro, extent in kernel.capacities}
+        shapes = [tuple(map(most, shape)) for shape in kernel.shapes]
         try:
             spread, shared = fit(kernel, extents, shapes, [bound] * len(kernel.chain), limit)
             check_shared(kernel, shared, limit)
@@ -273,10 +287,34 @@ class HostWriter(CFunctionWriter):
         return wrapped(f"  return pto_cuda_ended(worker, {name}({', '.join(names)}));", 6)
 
 
+def _bounds(entry: Func, kernels: Sequence[Kernel]) -> dict[str, dict[str, int]]:
+    """For each kernel what its numbers are at most, of those that are the minimum of something and a constant."""
+    made = def_counts(entry.body)
+    least = {s.results[0].name: min(int(a.value) for a in s.args if isinstance(a, Const))
+             for s in statements(entry.body)
+             if isinstance(s, Op) and s.op == "min" and made[s.results[0].name] == 1
+             and any(isinstance(a, Const) for a in s.args)}  # fmt: skip
+    calls: dict[str, list[Call]] = {}
+    for s in statements(entry.body):
+        if isinstance(s, Call):
+            calls.setdefault(s.callee, []).append(s)
+    out: dict[str, dict[str, int]] = {}
+    for kernel in kernels:
+        out[kernel.name] = {}
+        for k, param in enumerate(kernel.func.params):
+            if param.type != ScalarType(i64):
+                continue
+            given = [call.args[k] for call in calls.get(kernel.name, ())]
+            bounds = [least.get(a.name) if isinstance(a, Var) else int(a.value) for a in given]
+            if bounds and None not in bounds:
+                out[kernel.name][param.name] = max(1, *(b for b in bounds if b is not None))
+    return out
+
+
 def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str], dict[str, Version]]:
     """The host side of a module divided into kernels: files, name -> text, and how each kernel has to be compiled."""
-    versions = {k.name: version_of(k) for k in kernels}
     entry = module.func(module.entry)
+    versions = versions_of(entry, kernels)
     out = CModule(module, debug=False, fast=False, dialect=None)
     name = out.function_names[entry.name] = out.names.fresh(stem_of(entry.name))
     writer = HostWriter(out, entry, name, Identifiers(out.taken()), versions)

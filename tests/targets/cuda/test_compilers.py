@@ -20,14 +20,15 @@ from pto_jit.slotted import replace
 from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import compilers, nvrtc
 from pto_jit.targets.cuda.devices import headers
-from pto_jit.targets.cuda.launcher import version_of
+from pto_jit.targets.cuda.launcher import versions_of
 
 
 def softmax(**options: Any) -> tuple[Any, Any]:
     """A kernel and how it is spread."""
     x = pto.spec((None, 64), pl.f32)
-    (kernel,) = rows.softmax.compile(x, x, target="cuda", **options)._kernel.built.program.host.kernels.values()
-    return kernel, version_of(kernel).spread
+    host = rows.softmax.compile(x, x, target="cuda", **options)._kernel.built.program.host
+    (version,) = versions_of(host.entry, list(host.kernels.values())).values()
+    return version.kernel, version.spread
 
 
 def nvrtc_of(release: int, directory: Path) -> Path:
