@@ -10,7 +10,7 @@ from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, LoopKind, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, Type
-from pto_jit.ir.walk import def_counts
+from pto_jit.ir.walk import def_counts, defs, rename, statements
 
 I64 = ScalarType(i64)
 BOOL = ScalarType(bool_)
@@ -79,6 +79,17 @@ class Names:
         self._taken.add(name)
         self._last[hint] = count
         return Var(name, type)
+
+
+def with_own_regions(op: Op, names: Names) -> Op:
+    """An operation whose regions are those of no other one: their variables are new."""
+    made = {v.name: v for region in op.regions for v in region.params}
+    made |= {v.name: v for region in op.regions for s in statements(region.body) for v in defs(s)}
+    if not made:
+        return op
+    (new,) = rename((op,), {name: names.fresh(source_name(name), v.type).name for name, v in made.items()})
+    assert isinstance(new, Op)
+    return new
 
 
 class Scalars:

@@ -3,8 +3,9 @@
 
 * `divide`, `totals`: loops over parts of what is stored, and of what is reduced to one value
 * `choose`: which axes are divided, and into which parts
-* `cut`, `memory`, `long`, `partials`: several loops where no one does it: what stands between them, tiles in memory,
-  lines that are longer than a block has room for, their partial results
+* `cut`, `memory`, `long`, `partials`, `running`, `chunks`: several loops where no one does it: what stands between
+  them, tiles in memory, lines that are longer than a block has room for, their partial results, what runs along them,
+  their chunks
 * `known`, `sizes`, `lines`, `pieces`: what the parts are chosen by: extents and makers of variables, lines that are
   independent, the pieces of a scope that are divided
 * `elements`: elements of tensors that whole tensors are combined with

@@ -10,7 +10,7 @@ from typing import Any
 
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import uses
+from pto_jit.ir.walk import statements, uses
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.lower.names import Scalars, source_name
@@ -20,10 +20,11 @@ from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.sizes import Sizes
+from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
-_IN_BLOCKS = frozenset("topk gather take atomic_add atomic_max atomic_min".split())
+_IN_BLOCKS = frozenset("topk gather take map fold assoc_scan atomic_add atomic_max atomic_min".split())
 """More of them, of devices whose blocks share memory."""
 _SHORT = 256  # columns that stay whole where it is known that they are not longer
 _LAYERS = 32  # of a tile of three axes, each of which is a tile of two
@@ -37,7 +38,8 @@ class Parts:
     bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; flat: a
     core's tiles have two long axes, along one of which it reduces, and their elements do not change places on chip;
     large: elements of a tile that one core should not have alone; room, longest: those of a tile that is reduced at
-    once, and of a row alone."""
+    once, and of a row alone; step, run, alone: those of a row that is scanned in steps, at once, and at once as the
+    only one; chunks: of a line that is scanned in steps, at most."""
 
     columns: int
     rows: int
@@ -50,17 +52,21 @@ class Parts:
     flat: bool
     room: int
     longest: int
+    step: int
+    run: int
+    alone: int
+    chunks: int
     large: int = 8192
 
 
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
     "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True,
-                  flat=False, room=32768, longest=65536),
+                  flat=False, room=32768, longest=65536, step=4096, run=32768, alone=16384, chunks=512),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
-    # that lie apart are rows on chip, of which a transfer takes 4095
+    # that lie apart are rows on chip, of which a transfer takes 4095, and a row is scanned as 16 columns
     "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False,
-                    flat=True, room=8192, longest=8192),
+                    flat=True, room=8192, longest=8192, step=512, run=512, alone=512, chunks=64),
 }
 
 
@@ -89,6 +95,8 @@ class LoopsOverParts:
         """Whether parts of a tile can be computed by an operation on parts."""
         if is_movable(op) or (op.op == "reshape" and self.kept(op) is not None):
             return True
+        if any(effects(s.op) != "none" for region in op.regions for s in statements(region.body) if isinstance(s, Op)):
+            return False
         if op.op == "flip":  # rows in reverse are taken from memory
             return op.attr("axis") != 0
         return not self.parts.flat and op.op in _IN_BLOCKS
@@ -217,7 +225,8 @@ class LoopsOverParts:
         """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others;
         exchanged: the axes that are the last one of some tiles, and not of others.
 
-        Nothing where the tile is small, or of known extents and divided later.
+        Nothing where the tile is small, or of known extents and divided later; so are axes of known extents where
+        another one is divided now.
         """
         out: list[DividedLine] = []
         parts = self.parts
@@ -227,6 +236,7 @@ class LoopsOverParts:
         said = [int(n) for n in tile.type.shape if n is not None]  # type: ignore[union-attr]
         if len(said) == tile.type.rank and (prod(said) <= parts.large or not parts.constant):  # type: ignore[union-attr]
             return []
+        constant = parts.constant or not any(isinstance(found[own[k]], Var) for k in divided)
         for k in divided:
             if own[k] in exchanged and parts.square:
                 part = parts.square
@@ -237,7 +247,7 @@ class LoopsOverParts:
             else:  # rows stay whole
                 part = parts.lines if k == divided[-1] else 1
             extent = found[own[k]]
-            if isinstance(extent, Var) or (parts.constant and int(extent.value) > part):
+            if isinstance(extent, Var) or (constant and int(extent.value) > part):
                 out.append(DividedLine(own[k], extent, part))
         return out
 

@@ -160,16 +160,16 @@ class Cutter(LongLines):
                 continue
             ops = self._group(tile, store)
             loops: Sequence[Stmt] | None = self.divider.in_parts(ops, self.scope)
-            first = self._first(tile) if loops is None else None
+            first = self._first(tile) if loops is None and not self._is_one_line(ops) else None
             if first is not None:
                 self._remember(first)
                 continue
             self.groups += 1
             self.divided += loops is not None
-            if loops is None:
-                loops = self._alone(ops)
-            else:
-                loops = self._or_pieces(tile, store, ops, loops)
+            parts = self.divider.latest if loops is not None else None
+            before = loops if loops is not None else self._alone(ops)
+            loops = self._or_pieces(tile, store, ops, before, parts)
+            self.divided += loops is not before
             self._write(loops)
             return
 

@@ -195,7 +195,7 @@ class Divider(LoopsOverParts):
 
     def _is_plain(self, stmt: Stmt) -> bool:
         """Whether a statement is one operation, which can be done at another place of a run of them."""
-        if not isinstance(stmt, Op) or stmt.regions:
+        if not isinstance(stmt, Op) or (stmt.regions and not self.is_movable(stmt)):
             return False
         return not is_host(stmt) or all(self.known.assigned[r.name] == 1 for r in stmt.results)
 
@@ -269,7 +269,8 @@ class Divider(LoopsOverParts):
         if loops is None or self.asked:
             return whole
         scalars = Scalars(self.known.names, scope.loc)
-        limit = room(loops, ops, self.known, scalars, (self.parts.room, self.parts.longest))
+        most = self.parts.room, self.parts.longest, self.parts.run
+        limit = room(loops.lines, loops.chosen, ops, self.known, scalars, most)
         if limit is None:
             return whole
         told = len(self.decisions)

@@ -12,7 +12,7 @@ from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, def_counts, rename, statements, use_counts
 from pto_jit.lower.groups.axes import GENERATED, is_reduction
-from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name, with_own_regions
 from pto_jit.lower.wholes.lines import STORES, Axis, Lines, root_of
 from pto_jit.semantic.failures import DECLARED, EXTENT, VALID, Failure
 
@@ -25,7 +25,8 @@ _TOLD = GENERATED | {"load", "broadcast_to", "reshape", "histogram"}
 
 class Known:
     """assigned, uses: how often a variable is assigned and read; makers: what makes one that is assigned once; views:
-    what a tensor is a view of; names: those that the function has."""
+    what a tensor is a view of; bounds: what numbers are at most that are computed for the host; names: those that the
+    function has."""
 
     def __init__(self, func: Func) -> None:
         self.uses: Counter[str] = use_counts(func.body)
@@ -33,6 +34,7 @@ class Known:
         self.names = Names(func)
         self.makers: dict[str, Op] = {}
         self.views: dict[str, Operand] = {}
+        self.bounds: dict[str, int] = {}
         flat = [s for s in statements(func.body) if isinstance(s, Op)]
         self.add({r.name: s for s in flat for r in s.results if self.assigned[r.name] == 1})
 
@@ -49,7 +51,7 @@ class Known:
     def again(self, ops: list[Op]) -> list[Op]:
         """The same operations, with results of other names."""
         names = {r.name: self.names.fresh(source_name(r.name), r.type).name for op in ops for r in op.results}
-        out = [op for op in rename(tuple(ops), names) if isinstance(op, Op)]
+        out = [with_own_regions(op, self.names) for op in rename(tuple(ops), names) if isinstance(op, Op)]
         self.add({r.name: op for op in out for r in op.results})
         self.assigned.update(names.values())
         return out
@@ -185,7 +187,9 @@ class Known:
             made is not None and made.op == "view" and self._is_inside(made, axis, extent))):  # fmt: skip
             return extent
         left = scalars.op("sub", self.size(tensor, axis, scalars), offset, "left")
-        return scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
+        valid = scalars.op("max", scalars.op("min", left, extent, "some"), index(0), "valid")
+        self.bound(valid, self.most(extent))
+        return valid
 
     def _is_inside(self, view: Op, axis: int, extent: Operand) -> bool:
         """Whether a view has so many lines along an axis, as `x[a:]`, `x[:-b]` and `x[a:-b]` do: max(size - a, 0)."""
@@ -224,6 +228,20 @@ class Known:
             return True
         maker = self.makers.get(number.name) if isinstance(number, Var) else None
         return maker is not None and maker.op == "dim" and maker.args[0] == tensor and maker.attr("axis") == axis
+
+    def most(self, number: Operand) -> int | None:
+        """What a number is at most, where that is known."""
+        if isinstance(number, Const):
+            return int(number.value)
+        maker = self.makers.get(number.name)
+        if maker is None or maker.op != "min":
+            return self.bounds.get(number.name)
+        return min((int(a.value) for a in maker.args if isinstance(a, Const)), default=None)
+
+    def bound(self, number: Operand, most: int | None) -> None:
+        """A number that is computed is at most so large."""
+        if isinstance(number, Var) and most is not None:
+            self.bounds[number.name] = most
 
     def is_natural(self, operand: Operand) -> bool:
         """Whether a number is known to be at least 0."""

@@ -22,14 +22,15 @@ STORES = ("store", "atomic_add", "atomic_max", "atomic_min")
 """Operations that write a tile to a part of a tensor."""
 Kept = tuple[int | None, ...]
 _ORDER = frozenset("sort argsort topk histogram".split())
-_SCANS = frozenset("cumsum cumprod assoc_scan".split())
+SCANS = frozenset("cumsum cumprod assoc_scan".split())
+"""Running combinations."""
 
 
 def axis_along(op: Op) -> int | None:
     """The axis that an operation runs along, whose elements depend on each other; None for other operations."""
     if op.op in _ORDER:
         return op.args[0].type.rank - 1  # type: ignore[union-attr]
-    if op.op in _SCANS or op.op == "fold":
+    if op.op in SCANS or op.op == "fold":
         return int(op.attr("axis"))  # type: ignore[call-overload]
     return None
 

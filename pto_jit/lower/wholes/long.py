@@ -20,16 +20,18 @@ from typing import Any
 from pto_jit.dtypes import i32
 from pto_jit.ir.nodes import Const, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
+from pto_jit.ir.walk import substitute
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.lower.names import BOOL, Scalars, index, source_name
-from pto_jit.lower.wholes.memory import CutError, Store, TilesInMemory, stored
+from pto_jit.lower.wholes.chunks import ROWS
+from pto_jit.lower.wholes.lines import SCANS, Lines
+from pto_jit.lower.wholes.memory import CutError, Store, stored
+from pto_jit.lower.wholes.parted import PartLoops
 from pto_jit.lower.wholes.partials import (
     EXTREMES,
     MOST,
     ROW,
-    ROWS,
-    chunks_of,
     divides,
     is_marked,
     reduced_along,
@@ -38,37 +40,40 @@ from pto_jit.lower.wholes.partials import (
     where_it_is,
     working,
 )
+from pto_jit.lower.wholes.running import RunningLines
 from pto_jit.lower.wholes.sizes import Size
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
 
 
-class LongLines(TilesInMemory):
-    """long: tiles that may be too long for a block are taken to be; parts: how many partial results there are, which
-    are few."""
+class LongLines(RunningLines):
+    """long: tiles that may be too long for a block are taken to be."""
 
     def __init__(self, *args: Any, long: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.long = long
-        self.parts: set[Operand] = set()
 
-    def _or_pieces(self, tile: Var, store: Store, ops: list[Op], loops: list[Stmt]) -> list[Stmt]:
-        """Loops that compute a tile, or others where the tiles of a part may be larger than a block has room for."""
-        limit = self._limit(ops)
-        if limit is None:
+    def _or_pieces(
+        self, tile: Var, store: Store, ops: list[Op], loops: Sequence[Stmt], parts: PartLoops | None
+    ) -> Sequence[Stmt]:
+        """Loops that compute a tile, or others where the tiles of a part may be larger than a block has room for;
+        parts: of these loops, None where one block does it all."""
+        limit = self._limit(ops, parts)
+        if limit is None or (parts is None and not _bounds(limit[0], ops)):
             return loops
         old = self.memory, self.views, self.maker, self.out, self.place
         self.memory, self.views, self.maker, self.out, self.place = (
             dict(old[0]), dict(old[1]), dict(old[2]), [], dict(old[4]))  # fmt: skip
         self.branch += 1
         before, self.long = self.long, True
-        told = len(self.divider.decisions)
+        told, computed, numbers = len(self.divider.decisions), len(self.scalars.block), dict(self.scalars.known)
         try:
             self._emit_pieces(tile, store)
             other: list[Stmt] | None = self.out
         except CutError:
-            del self.divider.decisions[told:]
+            del self.divider.decisions[told:], self.scalars.block[computed:]
+            self.scalars.known = numbers
             other = None
         self.branch -= 1
         self.long = before
@@ -79,36 +84,58 @@ class LongLines(TilesInMemory):
             return loops
         if self.long or isinstance(limit[0], Const):
             return other
-        fits = self.divider.known.names.fresh("fits", BOOL)
-        self.scalars.block.append(Op("le", (fits,), (limit[0], index(limit[1])), (), (), self.scope.loc))
-        return [If(fits, tuple(loops), tuple(other), loc=self.scope.loc)]
+        names, loc = self.divider.known.names, self.scope.loc
+        fits = names.fresh("fits", BOOL)
+        self.scalars.block.append(Op("le", (fits,), (limit[0], index(limit[1])), (), (), loc))
+        if parts is None:  # what is not divided any more has an extent of which is known that it is short
+            most = names.fresh("most")
+            loops = [Op("min", (most,), (limit[0], index(limit[1])), (), (), loc),
+                     *substitute(tuple(loops), {limit[0].name: most})]  # fmt: skip
+        return [If(fits, tuple(loops), tuple(other), loc=loc)]
 
     def _emit_pieces(self, tile: Var, store: Store) -> None:
-        """Compute a tile, with memory for what is reduced to make it, of which there are partial results."""
+        """Compute a tile, with memory for what is reduced to make it, of which there are partial results, and for what
+        runs along lines, unless these are those of the tile."""
         for op in self._needed(tile):
             if op.op in EXTREMES and op.results[0].name not in self.memory:
                 self._look_for(op)
-        reductions = [op for op in self._needed(tile) if divides(op) and op.results[0].name not in self.memory]
-        if not reductions:
+        long = [op for op in self._needed(tile) if op.op in SCANS or divides(op)]
+        if not long:
             raise CutError
-        for op in reductions:
-            self._reduce(op, tile)
+        for op in long:
+            if op.results[0].name not in self.memory:
+                for operand in op.args:
+                    self._keep_running(operand)
+                if divides(op):
+                    self._reduce(op, tile)
+        if self._running(tile):
+            if self._scan(tile, store):
+                return
+            if self.maker[tile.name].op in SCANS:
+                raise CutError
+            self._keep_running(tile)
         ops = self._group(tile, store)
         loops: Sequence[Stmt] | None = self.divider.in_parts(ops, self.scope)
         if loops is None and not any(map(self.divider.may_be_large, ops)):
             loops = self._alone(ops)
-        elif loops is None or self._limit(ops) is not None:
+        elif loops is None or self._limit(ops, self.divider.latest) is not None:
             raise CutError
         self._write(loops)
 
-    def _limit(self, ops: list[Op]) -> tuple[Operand, int] | None:
+    def _keep_running(self, tile: Operand) -> None:
+        """Put what runs along lines into memory, of what a tile is made of."""
+        for op in self._running(tile):
+            for result in op.results:
+                self._remember(result)
+
+    def _limit(self, ops: list[Op], loops: PartLoops | None) -> tuple[Operand, int] | None:
         """As `room`; of what is in a branch nobody asks for the number, which may be that of memory made there."""
-        if self.divider.latest is None:
-            return None
-        known = self.divider.known
+        known, parts = self.divider.known, self.divider.parts
         scalars = Scalars(known.names, self.scope.loc) if self.branch else self.scalars
-        parts = self.divider.parts
-        return room(self.divider.latest, ops, known, scalars, (parts.room, parts.longest), self.parts)
+        if loops is None:
+            lines = Lines(tuple(ops), self.divider.kept)
+            return room(lines, (), ops, known, scalars, (parts.room, parts.longest, parts.alone))
+        return room(loops.lines, loops.chosen, ops, known, scalars, (parts.room, parts.longest, parts.run))
 
     def _look_for(self, op: Op) -> None:
         """Make the place of an extreme the first one where a NaN is, or else where that is."""
@@ -186,8 +213,8 @@ class LongLines(TilesInMemory):
         sizes = self.sizes.of(tile)
         step = ROW if axis == max(k for k, n in enumerate(tile.type.shape) if n != 1) else ROWS
         extent = sizes[axis].valid
-        chunk, parts = chunks_of(extent, step, self.scalars)
-        self.parts.add(parts)
+        chunks = self._chunks(extent, step, MOST)
+        parts = chunks.count
         extents = [parts if k == axis else size.valid for k, size in enumerate(sizes)]
         partials = self._host("alloc", extents, f"{source_name(op.results[0].name)}.partials", dtype=work)
         pseudo = self.divider.known.names.fresh("memory", TensorType(tile.type.dtype, tile.type.shape, "c"))
@@ -198,7 +225,7 @@ class LongLines(TilesInMemory):
         own = loops.lines.axes(mine) if loops is not None else {}
         if loops is None or any(line not in loops.found for line in own.values()) or loops.told:
             raise CutError
-        self._write(reduced_along(op, mine, axis, ops[:-1], loops, (extent, chunk, parts), partials))
+        self._write(reduced_along(op, mine, axis, ops[:-1], loops, chunks, partials))
         reason = f"what is reduced along axis {axis} is, in up to {MOST} parts, and these then"
         self.divider.decisions.append(Decision("reduction", (), True, reason, op.loc))
         many = int(parts.value) if isinstance(parts, Const) else None
@@ -213,6 +240,11 @@ class LongLines(TilesInMemory):
     def _alone(self, ops: list[Op]) -> Sequence[Stmt]:
         """Operations for one block."""
         return ops if self.scope.named else [replace(self.scope, body=tuple(ops))]
+
+
+def _bounds(number: Operand, ops: list[Op]) -> bool:
+    """Whether a number is that of lines that are loaded, or is known."""
+    return isinstance(number, Const) or any(op.op == "load" and number in op.args for op in ops)
 
 
 def _long_axes(tile: Type) -> int:

@@ -26,7 +26,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType, Type
 from pto_jit.ir.walk import rename
-from pto_jit.lower.names import Scalars, index, source_name
+from pto_jit.lower.names import Scalars, index, source_name, with_own_regions
 from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.lower.wholes.sizes import Sizes
 from pto_jit.semantic.failures import DECLARED, RESHAPE, VALID
@@ -48,8 +48,9 @@ class TilesInMemory(ABC):
     """The tiles that a run of operations makes, and those of them that are in memory.
 
     maker, place: what makes a tile, and where that stands; memory: tensors that hold tiles; views: what memory that is
-    a view is a part of, a tile that is loaded of a tensor which the operations may write; out: what is written; branch:
-    how many branches of the host are around that, before which numbers are computed.
+    a view is a part of, a tile that is loaded of a tensor which the operations may write; origin: what a tile of a
+    group was before; out: what is written; branch: how many branches of the host are around that, before which numbers
+    are computed.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TilesInMemory(ABC):
         self.place: dict[str, float] = {}
         self.memory: dict[str, Var] = {}
         self.views: dict[str, str] = {}
+        self.origin: dict[str, str] = {}
         self.out: list[Stmt] = []
 
     @abstractmethod
@@ -115,12 +117,14 @@ class TilesInMemory(ABC):
             (ops if op.op != "load" else loads).append(op)
 
         read(tile)
-        made = rename(tuple(ops) if loads is ops else (*loads, *ops), mine)
+        self.origin |= {new: old for old, new in mine.items()}
+        renamed = rename(tuple(ops) if loads is ops else (*loads, *ops), mine)
+        made = [with_own_regions(op, names) for op in renamed if isinstance(op, Op)]
         whole = [*made, store(Var(mine[tile.name], tile.type))]
         known = self.divider.known
-        known.add({r.name: op for op in whole if isinstance(op, Op) for r in op.results})
-        known.assigned.update(r.name for op in whole if isinstance(op, Op) for r in op.results)
-        return whole  # type: ignore[return-value]
+        known.add({r.name: op for op in whole for r in op.results})
+        known.assigned.update(r.name for op in whole for r in op.results)
+        return whole
 
     def _maker(self, tile: Var) -> Op:
         """What makes a tile that is not in memory; CutError where another run does, or a loop."""

@@ -25,27 +25,28 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from pto_jit.dtypes import DType, f32, i32
-from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Scope, Stmt, Var
+from pto_jit.ir.nodes import Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.reductions.accumulate import identity
+from pto_jit.lower.wholes.chunks import ChunkLoops, Chunks
 from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
+from pto_jit.lower.wholes.lines import SCANS, Lines
+from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.semantic.failures import MOST_PLACES
-from pto_jit.slotted import replace
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
 EXTREMES = {"argmax": "max", "argmin": "min"}
 """What the places are of that these operations look for."""
 MOST = 64
 """Partial results of a line at most: the lines of these fit a block, and so many blocks keep a device busy."""
-ROWS, COLUMNS, ROW = 32, 128, 2048
-"""The tile of a step: down columns, and along a row."""
+ROW = 2048
+"""The elements of a step along a row."""
 
 
 def where_it_is(made: Callable[..., Var], tile: Var, best: Operand, numbers: Operand) -> Var:
@@ -88,121 +89,97 @@ def working(op: Op) -> tuple[str, DType]:
     return op.op, f32 if dtype.kind == "f" and dtype.bits == 16 and op.op in ("sum", "prod") else dtype
 
 
-def room(
-    loops: PartLoops, ops: Sequence[Op], known: Known, scalars: Scalars, most: tuple[int, int],
-    few: Collection[Operand] = (),
-) -> tuple[Operand, int] | None:  # fmt: skip
-    """How many elements the largest tile of a part has, and how many it may have; None where it fits, or only a row is
-    long of which the host does not know how long it may be.
+def along(op: Op) -> tuple[int, ...]:
+    """The axes that an operation runs along whose lines may be too long; none of other operations."""
+    if op.op in SCANS:
+        return (int(op.attr("axis")),)  # type: ignore[call-overload]
+    return reduced_axes(op) if divides(op) or op.op in EXTREMES else ()
 
-    most: of a tile that is reduced at once, and of a row alone; few: extents that are `MOST` at most.
+
+def room(
+    lines: Lines, chosen: Sequence[DividedLine], ops: Sequence[Op], known: Known, scalars: Scalars,
+    most: tuple[int, int, int],
+) -> tuple[Operand, int] | None:  # fmt: skip
+    """How many elements the largest tile of a part has, and how many it may have, or how many lines if that is the only
+    extent which is not known; None where it fits.
+
+    chosen: what is divided; most: elements of a tile that is reduced at once, of a row, and of a row that is scanned.
     """
-    parts = {line.axis: line.part for line in loops.chosen}
-    best: tuple[int, int, Var] | None = None
+    parts = {line.axis: line.part for line in chosen}
+    best: tuple[int, int, int, Var] | None = None
     for op in ops:
-        tile = op.args[0] if divides(op) or op.op in EXTREMES else None
-        own = loops.lines.axes(tile) if tile is not None else {}
-        if not isinstance(tile, Var) or all(own.get(k) in (None, *parts) for k in reduced_axes(op)):
+        over = along(op)
+        own = lines.axes(op.args[0]) if over else {}
+        if all(own.get(k) in (None, *parts) for k in over):
             continue
         whole = [axis for axis in own.values() if axis not in parts]
         size = prod(parts.get(axis, 1) for axis in own.values())
-        if best is None or (len(whole), size) > best[:2]:
-            best = len(whole), size, tile
+        words = _words(op)
+        if best is None or (len(whole), size * words) > (best[0], best[1] * best[2]):
+            best = len(whole), size, words, op.args[0]  # type: ignore[assignment]
     if best is None:
         return None
-    _, size, tile = best
-    own = loops.lines.axes(tile)
+    _, size, words, tile = best
+    running = any(op.op in SCANS and op.args[0] == tile for op in ops)
+    own = lines.axes(tile)
     whole = [k for k, axis in own.items() if axis not in parts]
-    elements: Operand = index(size)
+    unknown: list[Operand] = []
     for k in whole:
-        extent = known.extent(loops.lines, own[k], [op for op in ops if op.results], scalars, anywhere=True)
+        extent = known.extent(lines, own[k], [op for op in ops if op.results], scalars, anywhere=True)
         if extent is None:
             return None
-        elements = scalars.op("mul", elements, index(MOST) if extent in few else extent, "elements")
+        bound = known.most(extent)
+        size *= bound or 1
+        unknown += [extent] if bound is None else []
     row = whole == [list(own)[-1]]
-    if isinstance(elements, Const):
-        return None if elements.value <= most[row] else (elements, most[row])
-    return None if row else (elements, most[0])
+    limit = most[0 if not row else 2 if running else 1] // words
+    if row and unknown and not running:
+        return None
+    if not unknown:
+        return None if size <= limit else (index(size), limit)
+    elements = unknown[0]
+    for extent in unknown[1:]:
+        elements = scalars.op("mul", elements, extent, "elements")
+    return elements, limit // size
 
 
-def reduced_along(
-    op: Op, tile: Var, axis: int, ops: list[Op], loops: PartLoops, counts: tuple[Operand, Operand, Operand],
-    memory: Var,
-) -> list[Stmt]:  # fmt: skip
-    """Loops that store partial results along an axis, of a tile that operations make.
+def _words(op: Op) -> int:
+    """How many registers a thread needs for an element of what an operation runs along: a scan has all in registers."""
+    if op.op not in SCANS:
+        return 1
+    return max(1, sum(a.type.dtype.bits for a in op.args) // 32)  # type: ignore[union-attr]
 
-    counts: how many lines the axis has, how many of them a chunk has, how many chunks there are; memory: what has one
-    partial result of each chunk.
-    """
-    names, loc, scalars, scope = loops.names, op.loc, loops.scalars, loops.scope
+
+def reduced_along(op: Op, tile: Var, axis: int, ops: list[Op], loops: PartLoops, chunks: Chunks, memory: Var) -> (
+        list[Stmt]):  # fmt: skip
+    """Loops that store partial results along an axis, of a tile that operations make; memory: what has one partial
+    result of each chunk."""
+    names, loc = loops.names, op.loc
     kind, work = working(op)
-    extent, chunk, parts = counts
     own = loops.lines.axes(tile)
-    last = list(own)[-1]
-    lines = [DividedLine(line, loops.found[line],
-                         (ROW if k == last else ROWS) if k == axis else COLUMNS if k == last else 1)
-             for k, line in own.items()]  # fmt: skip
-    loops = replace(loops, chosen=lines, at={}, extents={})
-    where = names.fresh("chunk")
-    head, inner = Scalars(names, loc), Scalars(names, loc)
-    for line in lines:
-        loops.at[line.axis] = loops.first(ops)
-        to = inner if line.axis == own[axis] else head
-        loops.extents[line.axis] = index(1)
-        if line.part > 1:
-            most = index(line.part)
-            if loops.bounded:
-                most = scalars.op("min", line.extent, most, "most")
-            left = to.op("sub", line.extent, loops.at[line.axis], "left")
-            loops.extents[line.axis] = to.op("min", left, most, "some")
-    inside: list[Stmt] = [*inner.block]
+    chunked = ChunkLoops(loops, ops, tile, own[axis], chunks, loc)
+    parts = chunked.parts
+    inside: list[Stmt] = []
     for made in ops:
-        inside += loops.smaller(made)
-    part = loops.tile(tile)
+        inside += parts.smaller(made)
+    part = parts.tile(tile)
     assert isinstance(part, Var) and isinstance(part.type, TileType)
     if part.type.dtype != work:
         wide = names.fresh(source_name(tile.name), TileType(work, part.type.shape))
         inside.append(Op("cast", (wide,), (part,), (("dtype", work),), (), loc))
         part = wide
-    shape = tuple(1 if k == axis else n for k, n in enumerate(part.type.shape))  # type: ignore[union-attr]
-    extents = [index(1) if k == axis else loops.extents.get(own[k], index(1)) if k in own else index(1)
-               for k in range(len(shape))]  # fmt: skip
-    total, more, some = (names.fresh(source_name(hint), TileType(work, shape)) for hint in (tile.name, "more", "part"))
+    line = TileType(work, chunked.line_of(tile, axis).shape)
+    total, more, some = (names.fresh(source_name(hint), line) for hint in (tile.name, "more", "part"))
     start = Const(0.0, ScalarType(work)) if kind == "sum" and work.kind == "f" else identity(_combining(kind), work)
     inside += [
         Op(kind, (some,), (part,), (("axes", (axis,)), ("keepdims", True)), (), loc),
         Op(_combining(kind), (more,), (total, some), (), (), loc),
         Op("copy", (total,), (more,), (), (), loc),
     ]
-    at = loops.at[own[axis]]
-    first = head.op("mul", where, chunk, "first")
-    stop = head.op("min", head.op("add", first, chunk, "end"), extent, "end")
-    step = next(line.part for line in lines if line.axis == own[axis])
-    places = [where if k == axis else loops.at[own[k]] if k in own else index(0) for k in range(len(shape))]
-    body: Block = (
-        *head.block,
-        Op("full", (total,), (start, *extents), (), (), loc),
-        For("sequential", at, first, stop, index(step), tuple(inside), loc=loc),
-        Op("store", (), (total, memory, *places), (), (), loc),
-    )
-    block: Block = body if scope.named else (Scope(scope.name, body, False, scope.loc),)
-    for line in reversed(lines):
-        if line.axis != own[axis]:
-            block = (For("parallel", loops.at[line.axis], index(0), line.extent, index(line.part), block, proof=PROOF,
-                         loc=loc),)  # fmt: skip
-    chunks = For("parallel", where, index(0), parts, index(1), block, proof=PROOF, loc=loc)
-    return [*scalars.block, chunks]
+    begin = Op("full", (total,), (start, *chunked.extents(tile, axis)), (), (), loc)
+    end = Op("store", (), (total, memory, *chunked.places(tile, axis, chunked.where)), (), (), loc)
+    return chunked.around([begin], inside, [end])
 
 
 def _combining(kind: str) -> str:
     return COMBINE.get(kind, kind)
-
-
-def chunks_of(extent: Operand, step: int, scalars: Scalars) -> tuple[Operand, Operand]:
-    """How many lines a chunk has, and how many chunks there are."""
-    steps = scalars.op("floordiv", scalars.op("add", extent, index(step - 1)), index(step), "steps")
-    share = scalars.op("floordiv", scalars.op("add", steps, index(MOST - 1)), index(MOST), "share")
-    chunk = scalars.op("mul", scalars.op("max", share, index(1)), index(step), "chunk")
-    below = scalars.op("sub", scalars.op("add", extent, chunk), index(1))
-    return chunk, scalars.op("max", scalars.op("floordiv", below, chunk), index(0), "parts")
-

@@ -17,7 +17,7 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import matrix, rows
 from pto_jit.targets.cuda import devices
-from pto_jit.targets.cuda.launcher import version_of
+from pto_jit.targets.cuda.launcher import versions_of
 
 HERE = Path(__file__).parent
 needs_compilers = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="needs gcc and g++")
@@ -52,9 +52,10 @@ class Program:
 
     def __init__(self, compiled: Any, directory: Path) -> None:
         compiled.write(directory)
-        for kernel in compiled._kernel.built.program.host.kernels.values():
-            code = devices.emulated_code(kernel, version_of(kernel).spread)
-            (directory / f"{kernel.name}.cubin").write_bytes(code)
+        host = compiled._kernel.built.program.host
+        for name, version in versions_of(host.entry, list(host.kernels.values())).items():
+            code = devices.emulated_code(version.kernel, version.spread)
+            (directory / f"{name}.cubin").write_bytes(code)
         name = compiled.name
         (directory / "glue.c").write_text(GLUE)
         command = ["gcc", "-std=c11", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-shared",
@@ -98,6 +99,23 @@ def test_a_program_launches_its_kernel_and_reports_failures(tmp_path: Path) -> N
     assert "PTO-X130" in program.said() and "2000" in program.said() and "1024" in program.said()
     assert program(x, 70, 33, x[1:], 69, 33) == 1 and "PTO-X131" in program.said()
     assert program(x, 0, 33, y, 0, 33) == 0  # no iterations: nothing is launched
+
+
+@needs_compilers
+def test_extents_of_parts_are_known(tmp_path: Path) -> None:
+    """Programs over vectors of any length are compiled for the parts that these are divided into."""
+
+    @pto.jit
+    def summed(x, y):
+        y[...] = pl.cumsum(pl.exp(x), axis=0) * 0.5
+
+    spec = pto.spec((None,), pl.f32)
+    program = Program(summed.compile(spec, spec, target="cuda"), tmp_path)
+    for n in (1, 5003, 16384, 30011):
+        x = np.random.default_rng(n).standard_normal(n, dtype=np.float32)
+        y = np.zeros_like(x)
+        assert program(x, n, y, n) == 0, program.said()
+        np.testing.assert_allclose(y, np.cumsum(np.exp(x.astype(np.float64))) * 0.5, rtol=1e-5)
 
 
 @needs_compilers

@@ -530,3 +530,25 @@ def test_places_of_extremes_where_nothing_is_better_than_nothing(dtype: type, co
     places = [k // columns * 140 + k % columns for k in (x.argmax(), x.argmin())]
     assert list(whole) == places
     assert "FirstExtreme" in extreme_places.compile(*args, target="cuda").sources["extreme_places_incore_0.cu"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(64, None), (70001, None)])
+def test_a_known_number_of_rows_of_unknown_extents(shape: tuple[int, None]) -> None:
+    """Each has a block of its own, whatever there are."""
+
+    @pto.jit
+    def softmax(x, y):
+        e = pl.exp(x - pl.max(x, axis=1, keepdims=True))
+        y[...] = e / pl.sum(e, axis=1, keepdims=True)
+
+    spec = pto.spec(shape, pl.f32)
+    compiled = softmax.compile(spec, spec, target="cuda")
+    (kernel,) = compiled._kernel.built.program.host.kernels.values()
+    assert kernel.teamed
+    if shape[0] < 1000:
+        x = np.random.default_rng(3).standard_normal((64, 33), np.float32)
+        y, wanted = np.zeros_like(x), np.zeros_like(x)
+        emulate(compiled, x, y)
+        softmax.interpret(x, wanted)
+        np.testing.assert_allclose(y, wanted, rtol=1e-5)

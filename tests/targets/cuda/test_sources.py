@@ -48,6 +48,30 @@ def kernel_of(name: str) -> tuple[str, str]:
     return next((n, t) for n, t in sources.items() if n.endswith(".cu"))
 
 
+@pto.jit
+def running_sum(x, y):
+    y[...] = pl.cumsum(x, axis=0) * 2.0
+
+
+def test_a_long_line_in_chunks(golden: Callable[[str, str], None]) -> None:
+    """What each chunk is scanned by, from what all before it come to."""
+    sources = running_sum.compile(VECTOR, VECTOR, target="cuda").sources
+    *_, last = (n for n in sources if n.endswith(".cu"))
+    golden("running_sum.cu", sources[last])
+
+
+@needs_nvcc
+def test_all_kernels_of_a_long_line_compile_without_warnings_and_spills() -> None:
+    """As the README says, for the parts that they are given."""
+    sources = running_sum.compile(VECTOR, VECTOR, target="cuda").sources
+    commands = re.findall(r"^nvcc .*-o (\S+)\.cubin (\S+)$", sources["README.md"], re.MULTILINE)
+    assert len(commands) == 4
+    for line in re.findall(r"^nvcc .*$", sources["README.md"], re.MULTILINE):
+        command = [*line.split(), "-Werror", "all-warnings", "-Xptxas", "-Werror,-warn-spills"]
+        cubin = command[command.index("-o") + 1]
+        toolchain.build(command, sources, cubin)
+
+
 @pytest.mark.parametrize("name", ["vector_add", "softmax", "matmul_bf16"])
 def test_small_kernels_read_as_expected(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.cu", kernel_of(name)[1])
