@@ -12,14 +12,18 @@ from pto_jit.ir.nodes import Const, Func, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.groups.axes import is_elementwise, is_reduction, unit_reshape
-from pto_jit.lower.names import Scalars, source_name
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.folded import FoldLoops, folded_axes
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
-from pto_jit.lower.wholes.sizes import Sizes
+from pto_jit.lower.wholes.partials import EXTREMES, Limits, looked_for
+from pto_jit.lower.wholes.passes import in_passes
+from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
+from pto_jit.semantic.failures import MOST_PLACES, PLACES
+from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
@@ -37,9 +41,10 @@ class Parts:
     transposed), elements of vectors; constant: tiles that are large but of known extents are divided here, too;
     bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; flat: a
     core's tiles have two long axes, along one of which it reduces, and their elements do not change places on chip;
-    large: elements of a tile that one core should not have alone; room, longest: those of a tile that is reduced at
-    once, and of a row alone; step, run, alone: those of a row that is scanned in steps, at once, and at once as the
-    only one; chunks: of a line that is scanned in steps, at most."""
+    large: elements of a tile that one core should not have alone; room, longest, beside: those of a tile that is
+    reduced at once, of a row alone, and of one of unknown extent with other rows or truth values; part: of a row that is
+    gone over in passes; step, run, alone: of a row that is scanned in steps, at once, and at once as the only one;
+    chunks: of a line that is scanned in steps, at most."""
 
     columns: int
     rows: int
@@ -52,21 +57,29 @@ class Parts:
     flat: bool
     room: int
     longest: int
+    beside: int
+    part: int
     step: int
     run: int
     alone: int
     chunks: int
     large: int = 8192
 
+    def limits(self, scanned: int | None = None) -> Limits:
+        """What a block has room for; scanned: elements of a row that is scanned, if they are not `run`."""
+        return Limits(self.room, self.longest, self.beside, self.run if scanned is None else scanned)
+
 
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
     "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True,
-                  flat=False, room=32768, longest=65536, step=4096, run=32768, alone=16384, chunks=512),
+                  flat=False, room=32768, longest=65536, beside=65536, part=16384, step=4096, run=32768, alone=16384,
+                  chunks=512),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095, and a row is scanned as 16 columns
     "ascend": Parts(columns=512, rows=8, lines=1, narrow=64, square=0, elements=2048, constant=True, bounded=False,
-                    flat=True, room=8192, longest=8192, step=512, run=512, alone=512, chunks=64),
+                    flat=True, room=8192, longest=8192, beside=4096, part=2048, step=512, run=512, alone=512,
+                    chunks=64),
 }
 
 
@@ -158,6 +171,50 @@ class LoopsOverParts:
             return None
         given = chosen, found, lines, scalars, self.known.names, scope, self.parts.bounded, told
         return (self._folded(ops, given) if self.parts.flat else None) or PartLoops(*given)
+
+    def in_passes(self, ops: list[Op], scope: Scope) -> list[Stmt] | None:
+        """Operations on rows, of which too many elements may be there, as loops over rows and their parts."""
+        scalars = Scalars(self.known.names, scope.loc)
+        ops = [made for op in ops for made in ([op] if op.op not in EXTREMES else self._looked_for(op, scalars))]
+        loops = self.loops(ops, scope)
+        if loops is None:
+            return None
+        scalars.block += loops.scalars.block
+        loops = replace(loops, scalars=scalars)
+        chosen = {line.axis for line in loops.chosen}
+        every = [axis for op in ops for v in (*op.args, *op.results) for axis in loops.lines.axes(v).values()]
+        rows: list[DividedLine] = []
+        for row in dict.fromkeys(axis for axis in every if axis not in chosen):
+            extent = self.known.extent(loops.lines, row, ops, scalars, anywhere=True)
+            if extent is None:
+                return None
+            rows.append(DividedLine(row, extent, self.parts.part))
+        out = in_passes(loops, ops, rows)
+        if out is not None:
+            reason = f"what is reduced along rows is, {self.parts.part} elements at a time, where they are too long"
+            self.decisions.append(Decision("reduction", (), True, reason, scope.loc))
+        return out
+
+    def _looked_for(self, op: Op, scalars: Scalars) -> list[Op]:
+        """What gives the place of an extreme; the operation itself where it is not along one whole axis."""
+        (axis, *more), out = reduced_axes(op), list[Op]()
+        try:
+            size = Sizes(self.known, scalars).of(op.args[0])[axis]
+        except UnknownSizeError:
+            return [op]
+        if more or not size.whole:  # of no elements it is another number
+            return [op]
+
+        def made(name: str, *args: Operand, **attrs: Any) -> Var:
+            (kind,) = infer(name, args, attrs)
+            result = self.known.names.fresh(source_name(op.results[0].name), kind)
+            out.append(Op(name, (result,), args, tuple(attrs.items()), (), op.loc))
+            self.known.add({result.name: out[-1]})
+            return result
+
+        self.known.check(scalars.block, "le", size.valid, index(MOST_PLACES), PLACES, op.loc, what=op.op)
+        last = looked_for(op, size.valid, made)
+        return [*out, last]
 
     def _folded(self, ops: list[Op], given: tuple[Any, ...]) -> PartLoops | None:
         """The loops with one more inside, over parts of columns that are reduced and not read again."""

@@ -269,20 +269,22 @@ class Divider(LoopsOverParts):
         if loops is None or self.asked:
             return whole
         scalars = Scalars(self.known.names, scope.loc)
-        most = self.parts.room, self.parts.longest, self.parts.run
-        limit = room(loops.lines, loops.chosen, ops, self.known, scalars, most)
+        limit = room(loops.lines, loops.chosen, ops, self.known, scalars, self.parts.limits())
         if limit is None:
             return whole
         told = len(self.decisions)
         mine = self.known.again(ops)
-        other = Cutter(self, scope, mine, scalars, long=True, branch=1).stmts()
+        if limit.row is not None:
+            other = self.in_passes(mine, scope)
+        else:
+            other = Cutter(self, scope, mine, scalars, long=True, branch=1).stmts()
         if other is None:
             del self.decisions[told:]
             return whole
-        if isinstance(limit[0], Const):
+        if isinstance(limit.elements, Const):
             return [*scalars.block, *other]
         fits = self.known.names.fresh("fits", BOOL)
-        compared = Op("le", (fits,), (limit[0], index(limit[1])), (), (), scope.loc)
+        compared = Op("le", (fits,), (limit.elements, index(limit.most)), (), (), scope.loc)
         return [*scalars.block, compared, If(fits, tuple(whole), tuple(other), loc=scope.loc)]
 
     def _cut(self, tiles: list[Stmt], scope: Scope) -> list[Stmt] | None:
@@ -329,7 +331,7 @@ class Divider(LoopsOverParts):
         again = self.known.names.fresh(hint, tile.type)
         load = Op("load", (again,), (memory, *zeros, *extents), (), (), store.loc)
         told = len(self.decisions)
-        there = self._divided([*ops, first], scope) if all(map(self.is_movable, ops)) else None
+        there = self._at_once([*ops, first], scope) if all(map(self.is_movable, ops)) else None
         if there is None and clash:
             there = [*ops, first] if scope.named else [replace(scope, body=(*ops, first))]
         last: list[Stmt] = [load, replace(store, args=(again, *store.args[1:]))]

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from pto_jit.dtypes import i32
 from pto_jit.ir.nodes import Const, If, Op, Operand, Stmt, Var
-from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
+from pto_jit.ir.types import TensorType, TileType, Type
 from pto_jit.ir.walk import substitute
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import reduced_axes
@@ -32,12 +31,11 @@ from pto_jit.lower.wholes.partials import (
     EXTREMES,
     MOST,
     ROW,
+    Room,
     divides,
-    is_marked,
+    looked_for,
     reduced_along,
     room,
-    unmarked,
-    where_it_is,
     working,
 )
 from pto_jit.lower.wholes.running import RunningLines
@@ -60,8 +58,29 @@ class LongLines(RunningLines):
         """Loops that compute a tile, or others where the tiles of a part may be larger than a block has room for;
         parts: of these loops, None where one block does it all."""
         limit = self._limit(ops, parts)
-        if limit is None or (parts is None and not _bounds(limit[0], ops)):
+        if limit is None or (parts is None and not _bounds(limit.elements, ops)):
             return loops
+        if limit.row is not None and not self.long:
+            other = self.divider.in_passes(self.divider.known.again(ops), self.scope)
+        else:
+            other = self._in_pieces(tile, store)
+        if other is None:
+            if self.long:
+                raise CutError
+            return loops
+        if self.long or isinstance(limit.elements, Const):
+            return other
+        names, loc = self.divider.known.names, self.scope.loc
+        fits = names.fresh("fits", BOOL)
+        self.scalars.block.append(Op("le", (fits,), (limit.elements, index(limit.most)), (), (), loc))
+        if parts is None:  # what is not divided any more has an extent of which is known that it is short
+            most = names.fresh("most")
+            loops = [Op("min", (most,), (limit.elements, index(limit.most)), (), (), loc),
+                     *substitute(tuple(loops), {limit.elements.name: most})]  # fmt: skip
+        return [If(fits, tuple(loops), tuple(other), loc=loc)]
+
+    def _in_pieces(self, tile: Var, store: Store) -> list[Stmt] | None:
+        """What computes a tile in pieces, for a branch; None where that is not possible."""
         old = self.memory, self.views, self.maker, self.out, self.place
         self.memory, self.views, self.maker, self.out, self.place = (
             dict(old[0]), dict(old[1]), dict(old[2]), [], dict(old[4]))  # fmt: skip
@@ -70,28 +89,15 @@ class LongLines(RunningLines):
         told, computed, numbers = len(self.divider.decisions), len(self.scalars.block), dict(self.scalars.known)
         try:
             self._emit_pieces(tile, store)
-            other: list[Stmt] | None = self.out
+            return self.out
         except CutError:
             del self.divider.decisions[told:], self.scalars.block[computed:]
             self.scalars.known = numbers
-            other = None
-        self.branch -= 1
-        self.long = before
-        self.memory, self.views, self.maker, self.out, self.place = old
-        if other is None:
-            if self.long:
-                raise CutError
-            return loops
-        if self.long or isinstance(limit[0], Const):
-            return other
-        names, loc = self.divider.known.names, self.scope.loc
-        fits = names.fresh("fits", BOOL)
-        self.scalars.block.append(Op("le", (fits,), (limit[0], index(limit[1])), (), (), loc))
-        if parts is None:  # what is not divided any more has an extent of which is known that it is short
-            most = names.fresh("most")
-            loops = [Op("min", (most,), (limit[0], index(limit[1])), (), (), loc),
-                     *substitute(tuple(loops), {limit[0].name: most})]  # fmt: skip
-        return [If(fits, tuple(loops), tuple(other), loc=loc)]
+            return None
+        finally:
+            self.branch -= 1
+            self.long = before
+            self.memory, self.views, self.maker, self.out, self.place = old
 
     def _emit_pieces(self, tile: Var, store: Store) -> None:
         """Compute a tile, with memory for what is reduced to make it, of which there are partial results, and for what
@@ -128,20 +134,20 @@ class LongLines(RunningLines):
             for result in op.results:
                 self._remember(result)
 
-    def _limit(self, ops: list[Op], loops: PartLoops | None) -> tuple[Operand, int] | None:
+    def _limit(self, ops: list[Op], loops: PartLoops | None) -> Room | None:
         """As `room`; of what is in a branch nobody asks for the number, which may be that of memory made there."""
         known, parts = self.divider.known, self.divider.parts
         scalars = Scalars(known.names, self.scope.loc) if self.branch else self.scalars
         if loops is None:
             lines = Lines(tuple(ops), self.divider.kept)
-            return room(lines, (), ops, known, scalars, (parts.room, parts.longest, parts.alone))
-        return room(loops.lines, loops.chosen, ops, known, scalars, (parts.room, parts.longest, parts.run))
+            return room(lines, (), ops, known, scalars, parts.limits(parts.alone))
+        return room(loops.lines, loops.chosen, ops, known, scalars, parts.limits())
 
     def _look_for(self, op: Op) -> None:
         """Make the place of an extreme the first one where a NaN is, or else where that is."""
         tile, (result,) = op.args[0], op.results
         assert isinstance(tile, Var) and isinstance(tile.type, TileType)
-        (axis, *more), size = reduced_axes(op), self.sizes.of(tile)[reduced_axes(op)[0]]
+        (_, *more), size = reduced_axes(op), self.sizes.of(tile)[reduced_axes(op)[0]]
         if more or not size.whole:  # of no elements it is another number
             raise CutError
 
@@ -150,18 +156,7 @@ class LongLines(RunningLines):
             return self._made(kind, Op(name, (), args, tuple(attrs.items()), (), op.loc), result)
 
         self.divider.known.check(self.scalars.block, "le", size.valid, index(MOST_PLACES), PLACES, op.loc, what=op.op)
-        best = made(EXTREMES[op.op], tile, axes=(axis,), keepdims=True)
-        numbers = made("arange", Const(0, ScalarType(i32)), Const(1, ScalarType(i32)), size.valid)
-        if tile.type.rank > 1:
-            sides = (size.valid if k == axis else index(1) for k in range(tile.type.rank))
-            numbers = made("reshape", numbers, *sides)
-        places = where_it_is(made, tile, best, numbers)
-        attrs = (("axes", (axis,)), ("keepdims", bool(op.attr("keepdims"))))
-        first = Op("min", (result,), (places,), attrs, (), op.loc)
-        if is_marked(tile):
-            name, *args = unmarked(self._made(result.type, replace(first, results=()), result))
-            first = Op(name, (result,), tuple(args), (), (), op.loc)
-        self.maker[result.name] = first
+        self.maker[result.name] = looked_for(op, size.valid, made)
 
     def _reduce(self, op: Op, tile: Var) -> None:
         """Make a reduction one of partial results; it has memory where it is read for every line of a tile."""

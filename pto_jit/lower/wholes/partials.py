@@ -36,9 +36,10 @@ from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.wholes.chunks import ChunkLoops, Chunks
 from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.lines import SCANS, Lines
+from pto_jit.lower.wholes.lines import SCANS, Axis, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.semantic.failures import MOST_PLACES
+from pto_jit.slotted import frozen
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
 EXTREMES = {"argmax": "max", "argmin": "min"}
@@ -76,6 +77,24 @@ _MARK = Const(-(2**31), ScalarType(i32))
 assert MOST_PLACES == 2**31 - 1  # all bits but that of the mark
 
 
+def looked_for(op: Op, extent: Operand, made: Callable[..., Var]) -> Op:
+    """The operation that gives the place of an extreme along an axis with so many lines: the first one where a NaN is,
+    or else where that is; made: the result of an operation on operands, with attributes."""
+    tile, (result,) = op.args[0], op.results
+    assert isinstance(tile, Var) and isinstance(tile.type, TileType)
+    (axis,) = reduced_axes(op)
+    best = made(EXTREMES[op.op], tile, axes=(axis,), keepdims=True)
+    numbers = made("arange", Const(0, ScalarType(i32)), Const(1, ScalarType(i32)), extent)
+    if tile.type.rank > 1:
+        numbers = made("reshape", numbers, *(extent if k == axis else index(1) for k in range(tile.type.rank)))
+    places = where_it_is(made, tile, best, numbers)
+    attrs = (("axes", (axis,)), ("keepdims", bool(op.attr("keepdims"))))
+    if not is_marked(tile):
+        return Op("min", (result,), (places,), attrs, (), op.loc)
+    name, *args = unmarked(made("min", places, **dict(attrs)))
+    return Op(name, (result,), tuple(args), (), (), op.loc)
+
+
 def divides(op: Op) -> bool:
     """Whether partial results of a reduction can be combined."""
     return is_reduction(op) and op.op in COMBINE
@@ -96,14 +115,34 @@ def along(op: Op) -> tuple[int, ...]:
     return reduced_axes(op) if divides(op) or op.op in EXTREMES else ()
 
 
+@frozen
+class Limits:
+    """How many elements a block has room for: of a tile that is reduced at once, of a row, of one of unknown extent
+    beside other rows or truth values, of a row that is scanned."""
+
+    tile: int
+    row: int
+    beside: int
+    scanned: int
+
+
+@frozen
+class Room:
+    """How many elements the largest tile of a part has, and how many it may have, or how many lines if that is the only
+    extent which is not known; row: a row that is reduced, of unknown extent."""
+
+    elements: Operand
+    most: int
+    row: Axis | None = None
+
+
 def room(
     lines: Lines, chosen: Sequence[DividedLine], ops: Sequence[Op], known: Known, scalars: Scalars,
-    most: tuple[int, int, int],
-) -> tuple[Operand, int] | None:  # fmt: skip
-    """How many elements the largest tile of a part has, and how many it may have, or how many lines if that is the only
-    extent which is not known; None where it fits.
+    limits: Limits,
+) -> Room | None:  # fmt: skip
+    """How large tiles may be; None where they fit.
 
-    chosen: what is divided; most: elements of a tile that is reduced at once, of a row, and of a row that is scanned.
+    chosen: what is divided.
     """
     parts = {line.axis: line.part for line in chosen}
     best: tuple[int, int, int, Var] | None = None
@@ -132,15 +171,20 @@ def room(
         size *= bound or 1
         unknown += [extent] if bound is None else []
     row = whole == [list(own)[-1]]
-    limit = most[0 if not row else 2 if running else 1] // words
-    if row and unknown and not running:
-        return None
+    limit = (limits.tile if not row else limits.scanned if running else
+             limits.beside if unknown and _beside(ops, lines) else limits.row) // words  # fmt: skip
     if not unknown:
-        return None if size <= limit else (index(size), limit)
+        return None if size <= limit else Room(index(size), limit)
     elements = unknown[0]
     for extent in unknown[1:]:
         elements = scalars.op("mul", elements, extent, "elements")
-    return elements, limit // size
+    return Room(elements, limit // size, own[whole[0]] if row and not running else None)
+
+
+def _beside(ops: Sequence[Op], lines: Lines) -> bool:
+    """Whether operations have more to hold than a row that is loaded and what is made of it."""
+    loads = {op.args for op in ops if op.op == "load" and len(lines.axes(op.results[0])) > 1}
+    return len(loads) > 1 or any(op.op in (*EXTREMES, "any", "all") for op in ops)
 
 
 def _words(op: Op) -> int:
@@ -170,16 +214,22 @@ def reduced_along(op: Op, tile: Var, axis: int, ops: list[Op], loops: PartLoops,
         part = wide
     line = TileType(work, chunked.line_of(tile, axis).shape)
     total, more, some = (names.fresh(source_name(hint), line) for hint in (tile.name, "more", "part"))
-    start = Const(0.0, ScalarType(work)) if kind == "sum" and work.kind == "f" else identity(_combining(kind), work)
     inside += [
         Op(kind, (some,), (part,), (("axes", (axis,)), ("keepdims", True)), (), loc),
-        Op(_combining(kind), (more,), (total, some), (), (), loc),
+        Op(combining(kind), (more,), (total, some), (), (), loc),
         Op("copy", (total,), (more,), (), (), loc),
     ]
-    begin = Op("full", (total,), (start, *chunked.extents(tile, axis)), (), (), loc)
+    begin = Op("full", (total,), (starting(op), *chunked.extents(tile, axis)), (), (), loc)
     end = Op("store", (), (total, memory, *chunked.places(tile, axis, chunked.where)), (), (), loc)
     return chunked.around([begin], inside, [end])
 
 
-def _combining(kind: str) -> str:
+def combining(kind: str) -> str:
+    """The operation that combines two of what a reduction gives."""
     return COMBINE.get(kind, kind)
+
+
+def starting(op: Op) -> Const:
+    """What the partial results of a reduction begin with."""
+    kind, work = working(op)
+    return Const(0.0, ScalarType(work)) if kind == "sum" and work.kind == "f" else identity(combining(kind), work)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""Rows that are reduced and may be too long for a block, of unknown extents: each is read once for each time that it is
+reduced, and once more for what is stored, a part at a time.
+
+Before::
+
+    FOR %x_at:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
+      %x.1 = tload %x[%x_at, 0] [1, %m] : !pto.tile<1x?xf32>
+      %max = tmax %x.1 {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
+      %t = tsub %x.1, %max : !pto.tile<1x?xf32>
+      tstore %t, %y[%x_at, 0]
+    ENDFOR
+
+After::
+
+    %fits = sle %m, 65536 : bool_
+    IF %fits
+      ...
+    ELSE
+      FOR %x_at:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
+        %max.all = tfull -inf:f32, [1, 1] : !pto.tile<1x1xf32>
+        FOR %x_at.1:idx, 0:idx, %m:idx, 16384:idx {kind=sequential}
+          %x.2 = tload %x[%x_at, %x_at.1] [1, %some] : !pto.tile<1x?xf32>
+          %part = tmax %x.2 {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
+          %more = tmax %max.all, %part : !pto.tile<1x1xf32>
+          %max.all = tcopy %more : !pto.tile<1x1xf32>
+        ENDFOR
+        %max = tcopy %max.all : !pto.tile<1x1xf32>
+        FOR %x_at.2:idx, 0:idx, %m:idx, 16384:idx {kind=sequential}
+          %x.1 = tload %x[%x_at, %x_at.2] [1, %some.1] : !pto.tile<1x?xf32>
+          %t = tsub %x.1, %max : !pto.tile<1x?xf32>
+          tstore %t, %y[%x_at, %x_at.2]
+        ENDFOR
+      ENDFOR
+    ENDIF
+
+So one more kernel is written, and the host launches it where a row does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import rename
+from pto_jit.lower.groups.axes import is_elementwise, reduced_axes
+from pto_jit.lower.names import Scalars, index, source_name
+from pto_jit.lower.wholes.lines import STORES, Axis
+from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
+from pto_jit.lower.wholes.partials import combining, divides, starting, working
+from pto_jit.slotted import replace
+
+_PLAIN = frozenset("load full arange copy broadcast_to reshape map store".split())
+
+
+def in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> list[Stmt] | None:
+    """Loops over lines that are independent, inside which rows are gone over in passes; None where operations need more
+    than parts of them.
+
+    loops: over all axes but those of the rows, of which tiles that only meet once they are reduced have their own.
+    """
+    return _Passes(loops, ops, rows).around() if _are_known(loops, ops, {row.axis for row in rows}) else None
+
+
+def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis]) -> bool:
+    """Whether operations are elementwise, or reduce rows; and nothing is loaded that may have been stored before."""
+    lines = loops.lines
+    stored = False
+    for op in ops:
+        if len(rows & {axis for v in (*op.args, *op.results) for axis in lines.axes(v).values()}) > 1:
+            return False
+        stored |= op.op in STORES
+        if divides(op):
+            own = lines.axes(op.args[0])
+            if not rows.issuperset(own[k] for k in reduced_axes(op) if k in own):
+                return False
+        elif op.op == "valid":
+            if int(op.attr("axis")) not in lines.axes(op.args[0]):  # type: ignore[call-overload]
+                return False
+        elif not (is_elementwise(op) or op.op in _PLAIN) or (stored and op.op == "load"):
+            return False
+    return True
+
+
+class _Passes:
+    """How often rows have been gone over before a variable is known, `level`; the row that an operation is on, of the
+    *wide* ones."""
+
+    def __init__(self, loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> None:
+        extents = {row.axis: row.extent for row in rows}
+        self.loops = replace(loops, chosen=[*loops.chosen, *rows], at={}, extents=extents)
+        self.ops, self.names, self.loc = ops, loops.names, loops.scope.loc
+        self.outer, self.rows = loops.chosen, rows
+        self.level: dict[str, int] = {}
+        self.wide: dict[int, DividedLine] = {}
+        for op in ops:
+            before = max((self.level.get(a.name, 0) for a in op.args if isinstance(a, Var)), default=0)
+            tiles = (*op.args, *op.results)
+            on = [row for row in rows if any(loops.lines.place(v, row.axis) is not None for v in tiles)]
+            if op.op == "valid":
+                before = 0
+            elif on:
+                self.wide[id(op)] = on[0]
+            for r in op.results:
+                self.level[r.name] = before + divides(op)
+
+    def around(self) -> list[Stmt]:
+        """The loops over rows."""
+        head = Scalars(self.names, self.loc)
+        for line in self.outer:
+            self.loops.at[line.axis] = self.loops.first(self.ops)
+            self.loops.extents[line.axis] = self._some(line, head)
+        body: list[Stmt] = [*head.block, *self._narrow(0)]
+        for level in range(1, max(self.level.values(), default=0) + 1):
+            for row in self.rows:
+                reductions = [op for op in self.ops if divides(op) and self.wide[id(op)] is row
+                              and self.level[op.results[0].name] == level]  # fmt: skip
+                body += self._reduced(row, reductions) if reductions else []
+            body += self._narrow(level)
+        stores = [op for op in self.ops if op.op in STORES]
+        for row in self.rows:
+            wide = [op for op in stores if self.wide.get(id(op)) is row]
+            body += self._pass(row, wide, {}, []) if wide else []
+        body += [s for op in stores if id(op) not in self.wide for s in self.loops.smaller(op)]
+        scope = self.loops.scope
+        block: Block = tuple(body) if scope.named else (replace(scope, body=tuple(body)),)
+        for line in reversed(self.outer):
+            block = (For("parallel", self.loops.at[line.axis], index(0), line.extent, index(line.part), block,
+                         proof=PROOF, loc=self.loc),)  # fmt: skip
+        return [*self.loops.scalars.block, *block]
+
+    def _some(self, line: DividedLine, scalars: Scalars) -> Operand:
+        """How many lines a part has."""
+        if line.part == 1:
+            return index(1)
+        most: Operand = index(line.part)
+        if self.loops.bounded:
+            most = self.loops.scalars.op("min", line.extent, most, "most")
+        return scalars.op("min", scalars.op("sub", line.extent, self.loops.at[line.axis], "left"), most, "some")
+
+    def _narrow(self, level: int) -> list[Stmt]:
+        """What is computed for rows as a whole, as soon as that is possible."""
+        ops = [op for op in self.ops if id(op) not in self.wide and op.op not in STORES]
+        return [s for op in ops if self.level[op.results[0].name] == level for s in self.loops.smaller(op)]
+
+    def _pass(self, row: DividedLine, last: list[Op], own: dict[str, str], more: list[Stmt]) -> list[Stmt]:
+        """A loop over the parts of rows that does some operations, and what they need; own: what variables are called
+        in it; more: what follows them."""
+        at = self.loops.at[row.axis] = self.loops.first(self.ops)
+        inner = Scalars(self.names, self.loc)
+        self.loops.extents[row.axis] = self._some(row, inner)
+        made = [s for op in self._needed(last) for s in self.loops.smaller(op)]
+        made += [s for op in last if op.op in STORES for s in self.loops.smaller(op)]
+        body = (*inner.block, *rename(tuple(made), own), *more)
+        return [For("sequential", at, index(0), row.extent, index(row.part), body, loc=self.loc)]
+
+    def _needed(self, last: Collection[Op]) -> list[Op]:
+        """The operations on rows that others need, in order."""
+        needed = {a.name for op in last for a in op.args if isinstance(a, Var)}
+        out: list[Op] = []
+        for op in reversed(self.ops):
+            if id(op) in self.wide and not divides(op) and any(r.name in needed for r in op.results):
+                out.insert(0, op)
+                needed |= {a.name for a in op.args if isinstance(a, Var)}
+        return out
+
+    def _reduced(self, row: DividedLine, reductions: list[Op]) -> list[Stmt]:
+        """A pass that reduces rows, between where its results begin and what they are called."""
+        heads, more, tails = list[Stmt](), list[Stmt](), list[Stmt]()
+        own = {r.name: self.names.fresh(source_name(r.name), r.type).name
+               for op in self._needed(reductions) for r in op.results}  # fmt: skip
+        self.loops.extents[row.axis] = row.extent
+        for op in reductions:
+            kind, work = working(op)
+            result, part = self.loops.tile(op.results[0]), self.loops.tile(op.args[0])
+            assert isinstance(result, Var) and isinstance(result.type, TileType)
+            assert isinstance(part, Var) and isinstance(part.type, TileType)
+            part = Var(own.get(part.name, part.name), part.type)
+            if part.type.dtype != work:
+                wide = self.names.fresh(source_name(part.name), TileType(work, part.type.shape))
+                more.append(Op("cast", (wide,), (part,), (("dtype", work),), (), op.loc))
+                part = wide
+            line = TileType(work, result.type.shape)
+            every, some, both = (self.names.fresh(f"{source_name(result.name)}.{w}", line)
+                                 for w in ("all", "part", "more"))  # fmt: skip
+            heads.append(Op("full", (every,), (starting(op), *self._sides(op.results[0])), (), (), op.loc))
+            more += [Op(kind, (some,), (part,), op.attrs, (), op.loc),
+                     Op(combining(kind), (both,), (every, some), (), (), op.loc),
+                     Op("copy", (every,), (both,), (), (), op.loc)]  # fmt: skip
+            if result.type.dtype == work:
+                tails.append(Op("copy", (result,), (every,), (), (), op.loc))
+            else:
+                tails.append(Op("cast", (result,), (every,), (("dtype", result.type.dtype),), (), op.loc))
+        return [*heads, *self._pass(row, reductions, own, more), *tails]
+
+    def _sides(self, tile: Operand) -> list[Operand]:
+        """The extents of a part of what rows come to."""
+        own = self.loops.lines.axes(tile)
+        return [self.loops.extents[own[k]] if k in own else index(1)
+                for k in range(tile.type.rank)]  # type: ignore[union-attr]  # fmt: skip
