@@ -42,8 +42,8 @@ class Parts:
     bounded: the host says how long the longest part is, for which kernels are compiled when they are launched; flat: a
     core's tiles have two long axes, along one of which it reduces, and their elements do not change places on chip;
     large: elements of a tile that one core should not have alone; room, longest, beside: those of a tile that is
-    reduced at once, of a row alone, and of one of unknown extent with other rows or truth values; part: of a row that is
-    gone over in passes; step, run, alone: of a row that is scanned in steps, at once, and at once as the only one;
+    reduced at once, of a row alone, and of one of unknown extent with other rows or truth values; part: of a row that
+    is gone over in passes; step, run, alone: of a row that is scanned in steps, at once, and at once as the only one;
     chunks: of a line that is scanned in steps, at most."""
 
     columns: int
@@ -73,7 +73,7 @@ class Parts:
 PARTS = {
     # a row has a team of threads; what is large and of known extents is divided where registers are counted
     "cuda": Parts(columns=1024, rows=1, lines=1, narrow=32, square=64, elements=4096, constant=False, bounded=True,
-                  flat=False, room=32768, longest=65536, beside=65536, part=16384, step=4096, run=32768, alone=16384,
+                  flat=False, room=32768, longest=65536, beside=65536, part=8192, step=4096, run=32768, alone=16384,
                   chunks=512),
     # a dozen tiles of 16 KiB fit the unified buffer, and rows that are reduced may be as long as it allows; elements
     # that lie apart are rows on chip, of which a transfer takes 4095, and a row is scanned as 16 columns

@@ -19,14 +19,14 @@ After::
     ELSE
       FOR %x_at:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
         %max.all = tfull -inf:f32, [1, 1] : !pto.tile<1x1xf32>
-        FOR %x_at.1:idx, 0:idx, %m:idx, 16384:idx {kind=sequential}
+        FOR %x_at.1:idx, 0:idx, %m:idx, 8192:idx {kind=sequential}
           %x.2 = tload %x[%x_at, %x_at.1] [1, %some] : !pto.tile<1x?xf32>
           %part = tmax %x.2 {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
           %more = tmax %max.all, %part : !pto.tile<1x1xf32>
           %max.all = tcopy %more : !pto.tile<1x1xf32>
         ENDFOR
         %max = tcopy %max.all : !pto.tile<1x1xf32>
-        FOR %x_at.2:idx, 0:idx, %m:idx, 16384:idx {kind=sequential}
+        FOR %x_at.2:idx, 0:idx, %m:idx, 8192:idx {kind=sequential}
           %x.1 = tload %x[%x_at, %x_at.2] [1, %some.1] : !pto.tile<1x?xf32>
           %t = tsub %x.1, %max : !pto.tile<1x?xf32>
           tstore %t, %y[%x_at, %x_at.2]

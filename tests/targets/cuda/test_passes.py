@@ -122,7 +122,7 @@ def test_one_kernel_more_is_written(fn: Any) -> None:
     """For rows that do not fit; what is stored of rows that are not reduced is another loop."""
     two, one = pto.spec((None, None), pl.f32), pto.spec((None,), pl.f32)
     text = pto.jit(fn.__wrapped__).compile(two, two, one, target="cuda").ir("divided")
-    assert "IF %fits" in text and "16384:idx" in text
+    assert "IF %fits" in text and "8192:idx" in text
 
 
 @needs_compiler
