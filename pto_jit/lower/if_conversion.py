@@ -41,8 +41,8 @@ loop vectoriser does so by itself with what cannot fail, and with loads and stor
 none of these for 8 and 16 bits.  What a branch loads is loaded either way only where it lies in its tensor: along every
 axis between elements that the iteration has accessed before.
 
-Where one side alone stores, to an element that the iteration has read (``if x[i] < 0: x[i] = 0``), the other one stores
-what it was.
+Where one side alone stores, to an element that the iteration has read (``if x[i] < 0: x[i] = 0``), and to which no
+other iteration comes, the other side stores what it was.
 
 Variables that a branch assigns become selections, too (``if x[i] > m: m = x[i]``), also such that the loop carries:
 then of few operations, as the loop may wait for them.  A selection of the greater or the less of two integers is their
@@ -316,7 +316,7 @@ class _Converter:
         """Give a side without a store that of the other one, with what the element is: the iteration has read it, so
         nobody else writes it meanwhile.
 
-        Not where the loop has other elements of the tensor: it might wait for these.  Nor where a number is not what
+        Not where another iteration may read or write it: that might wait for this one.  Nor where a number is not what
         lies in memory.
         """
         if side.stores or len(other.stores) != 1 or self.waits:
@@ -326,11 +326,26 @@ class _Converter:
         old = self.values.get(("getelem", (target, *map(self.origin, indices))))
         if old is None or old.type != value.type or not _lies_as_it_is(old):
             return
-        place = [self.place(i) for i in indices]
-        same = [s.args[s.op == "setelem" :] for s in statements(self.source.body)
-                if isinstance(s, Op) and s.op in ("getelem", "setelem") and target in s.args]  # fmt: skip
-        if None not in place and all([self.place(i) for i in args[1:]] == place for args in same):
+        if self.stays_apart(target, indices):
             side.stores.append(replace(store, args=(old, target, *indices)))
+
+    def stays_apart(self, target: Operand, indices: Sequence[Operand]) -> bool:
+        """Whether no iteration comes to the element of another one, but perhaps all to one of a single iteration."""
+        if not isinstance(self.source, For):
+            return False
+        var = self.source.var
+        places = list(map(self.place, indices))
+        moving = [axis for axis, place in enumerate(places) if place is not None and place[0] == var.name]
+        for stmt in statements(self.source.body):
+            if not isinstance(stmt, Op) or stmt.op not in ("getelem", "setelem") or target not in stmt.args:
+                continue
+            others = stmt.args[1 if stmt.op == "getelem" else 2 :]
+            fixed = stmt.op == "getelem" and all(
+                isinstance(i, Const) or (i != var and not self.made[i.name]) for i in others
+            )
+            if not fixed and not any(self.place(others[axis]) == places[axis] for axis in moving):
+                return False
+        return bool(moving)
 
     def fit(self, first: Side, second: Side) -> bool:
         """Whether two sides store to the same elements, assign what is known either way, and compute little else."""

@@ -62,7 +62,16 @@ def _clipped(x: pl.Tensor, y: pl.Tensor) -> None:
                 y[i, j] = y[i, j] + x[i, j]
 
 
-CONVERTED = _life, _several, _in_place, _clipped
+def _shortest(x: pl.Tensor, y: pl.Tensor) -> None:
+    """The element of one iteration all of them read."""
+    for k in range(x.shape[0]):
+        for i in range(x.shape[0]):
+            for j in range(x.shape[0]):
+                if x[i, k] + x[k, j] < x[i, j]:
+                    x[i, j] = x[i, k] + x[k, j]
+
+
+CONVERTED = _life, _several, _in_place, _clipped, _shortest
 
 
 def _guarded(x: pl.Tensor, y: pl.Tensor) -> None:
@@ -154,7 +163,15 @@ def _read_before(x: pl.Tensor, y: pl.Tensor) -> None:
                 y[i, j] = x[i, j]
 
 
-KEPT = _neighbours, _read_before, _guarded, _beside, _divided, _elsewhere, _once, _read_back, _carried
+def _one_place(x: pl.Tensor, y: pl.Tensor) -> None:
+    """Every iteration would write it."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if x[i, j] > y[i, 0]:
+                y[i, 0] = x[i, j]
+
+
+KEPT = _one_place, _neighbours, _read_before, _guarded, _beside, _divided, _elsewhere, _once, _read_back, _carried
 
 
 def _branches(function: Kernel, **options: Any) -> int:
