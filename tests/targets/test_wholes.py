@@ -288,6 +288,13 @@ def behind_stores(x, z, y):
     y[0, 0] = pl.sum(t * z) + pl.argmax(t).to(pl.f32)
 
 
+def counted_behind_stores(x, z, y):
+    """Truth values are what is kept, and not the integers of 64 bits that are added up."""
+    m = x > 0.0
+    z[...] = pl.where(m, x, z)
+    y[0, 0] = pl.sum(m.to(pl.i32)).to(pl.i32).to(pl.f32)
+
+
 @pto.incore
 def below_the_largest(x, y):
     pl.store(pl.load(x) - pl.max(pl.load(x)), y)
@@ -300,7 +307,7 @@ def totals_by_name(x, z, y):
 
 TOTALS = {fn.__name__: pto.jit(fn) for fn in (
     normalised, softmax_of_all, variance, distance, of_reductions, kept, truths, places, after_a_store, totals_by_name,
-    behind_stores,
+    behind_stores, counted_behind_stores,
 )}  # fmt: skip
 LARGE = [(5, 7), (33, 1100)]
 

@@ -137,6 +137,11 @@ class _Totals:
         ops = self._makers(tile, before, written=True)
         if ops is None or not any(map(self.divider.may_be_large, ops)):
             return False
+        casts: list[Op] = []
+        while ops[-1].op == "cast":  # of what is kept, which may be narrower
+            casts.insert(0, ops.pop())
+            tile = casts[0].args[0]
+            assert isinstance(tile, Var) and isinstance(tile.type, TileType)
         known = self.divider.known
         typ = TensorType(tile.type.dtype, tile.type.shape, "c")
         memory = known.names.fresh(f"{source_name(tile.name)}.memory", typ)
@@ -152,13 +157,13 @@ class _Totals:
         late = block_defs(scope.body)
         if len(sizes) < len(extents) or any(v.name in late for v in free_vars((*scalars.block, alloc))):
             return False
-        again = known.names.fresh(tile.name, tile.type)
-        load = Op("load", (again,), (memory, *zeros, *sizes), (), (), op.loc)
-        known.add({memory.name: alloc, again.name: load})
-        known.assigned.update([memory.name, again.name])
+        load = Op("load", (tile,), (memory, *zeros, *sizes), (), (), op.loc)
+        read = known.again([load, *casts])
+        known.add({memory.name: alloc})
+        known.assigned[memory.name] += 1
         old = list(before)
-        before += [store, load]
-        if not self._done(replace(op, args=(again, *op.args[1:])), before, scope):
+        before += [store, *read]
+        if not self._done(replace(op, args=(read[-1].results[0], *op.args[1:])), before, scope):
             before[:] = old
             return False
         self.host += [*scalars.block, alloc]

@@ -97,7 +97,7 @@ class _Kernel:
         if not self.passed:
             return None
         loops = [s for s in block if is_parallel(s)]
-        work = [s for s in block if _is_work(s)]
+        work = _work(block)
         if len(loops) == 1 and work == loops:
             inner = self.divided(loops[0].body)  # type: ignore[union-attr]
             if inner is None:
@@ -129,6 +129,17 @@ class _Kernel:
 
 def _ops(block: Block) -> Iterator[Op]:
     return (s for s in statements(block) if isinstance(s, Op))
+
+
+def _work(block: Block) -> list[Stmt]:
+    """What is work on tiles or memory, and the numbers that are made of such; other numbers may be made twice."""
+    out: list[Stmt] = []
+    made: set[str] = set()
+    for s in block:
+        if _is_work(s) or made & block_uses((s,)):
+            out.append(s)
+            made |= block_defs((s,))
+    return out
 
 
 def _with_sources(chosen: list[Stmt], work: list[Stmt]) -> list[Stmt]:

@@ -127,3 +127,21 @@ def test_operands_without_lines_that_lie_together_are_named(tmp_path: Path) -> N
     programs = ordered({"linear": (linear, (FLAT, w, FLAT))}, tmp_path)
     with pytest.raises(RuntimeError, match="rows or columns of operands of products lie in one piece"):
         programs.run("linear", 0, x=x, w=w, y=x.copy())
+
+
+def test_numbers_that_are_made_of_products_are_not_made_before_them() -> None:
+    """What a kernel stores and loads is made before its products only without what follows from these."""
+
+    @pto.jit
+    def steps(a, b, x, n):
+        s = pl.sum(b * b)
+        for _ in pl.range(n):
+            q = a @ b
+            step = s / pl.sum(b * q)
+            x[...] = x + step * b
+            s = pl.sum(x * x)
+            b[...] = x * s
+
+    flat = pto.spec((None,), pl.f32)
+    with pytest.raises(pto.TargetError, match="a kernel with products that loads from and stores into `x`"):
+        written(steps, FLAT, flat, flat, 3)
