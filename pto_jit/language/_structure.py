@@ -57,7 +57,9 @@ def concat(tiles: Sequence[Operand], axis: int = 0) -> Any:
 
 @builtin
 def split(x: Operand, n: int, axis: int = -1) -> Any:
-    """`n` equal parts along `axis`, as a tuple (ShapeError when the extent does not divide).
+    """`n` equal parts along `axis`, as a tuple.
+
+    ShapeError when the extent does not divide; LaunchError in a kernel that learns it when it runs.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.split(np.array([1, 2, 3, 4]), 2)

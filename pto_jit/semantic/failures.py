@@ -28,6 +28,12 @@ class Failure:
         """The template of a site: code, message and help."""
         return f"{self.code}: {self.message.format(**words)}; {self.help}"
 
+    def assertion(self, **words: object) -> tuple[str, str]:
+        """The `message` and `told` of an `assert` that fails so: its operands are the condition and the numbers."""
+        said, _, way_out = self.text(**words).partition("; ")
+        head, number, rest = said.partition("{0}")
+        return f"{head}; {way_out}", number + rest
+
     def at(self, **words: object) -> tuple[type[LaunchError], str]:
         """The error and the text of a site."""
         return self.error, self.text(**words)
@@ -121,5 +127,8 @@ PLACES = Failure(
     LaunchError,
     "{what}: {{0}} elements, and its i32 results count to 2**31 - 1",
     "take parts of the line, and add where each begins in i64",
+)
+SPLIT = Failure(
+    "PTO-H026", LaunchError, "pl.split: an axis of extent {{0}} into {parts} parts", "the parts must divide the extent"
 )
 SCATTER = Failure("PTO-H206", LaunchError, "scatter: {{0}} elements into {{1}} along axis {axis}", _PAD)

@@ -24,7 +24,8 @@ from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import i32, i64
 from pto_jit.errors import ShapeError, TypeMismatchError
-from pto_jit.ir.nodes import Const, Operand
+from pto_jit.ir.nodes import Const, Op, Operand
+from pto_jit.semantic.failures import SPLIT
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -156,17 +157,26 @@ def split(cg: Generator, x: Any, n: Any, axis: Any = -1) -> tuple[Tile, ...]:
     tile = tile_of(cg, x, "pl.split")
     parts = cg.static(n, "the number of parts")
     along = axis_of(cg, axis, tile.rank, "pl.split")
-    extent = static_extent(tile.extents[along])
-    if extent is None or not isinstance(parts, int) or parts < 1 or extent % parts:
-        raise cg.error(ShapeError, f"pl.split: an axis of extent {extent or '?'} into {parts} parts",
-                       code="PTO-H026", hint="the extent must be a constant that the parts divide; slices like "
-                       "`t[:, :n // 2]` may have run-time bounds")  # fmt: skip
-    size = extent // parts
-    shape = (*tile.extents[:along], index(size), *tile.extents[along + 1 :])
-    return tuple(
-        tile_view(cg, tile, [index(k * size if a == along else 0) for a in range(tile.rank)], shape, ())
-        for k in range(parts)
-    )
+    whole = tile.extents[along]
+    extent = static_extent(whole)
+    if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1 or (extent is not None and extent % parts):
+        there = "?" if extent is None else extent
+        raise cg.error(ShapeError, f"pl.split: an axis of extent {there} into {parts} parts",
+                       code="PTO-H026", hint="the parts must divide the extent")  # fmt: skip
+    if extent is None:
+        size = cg.e.scalar("floordiv", [whole, index(parts)]).operand
+        even = cg.e.scalar("eq", [cg.e.scalar("mod", [whole, index(parts)]).operand, index(0)])
+        message, told = SPLIT.assertion(parts=parts)
+        attrs = (("always", True), ("error", SPLIT.error.__name__), ("message", message), ("told", told))
+        cg.e.append(Op("assert", (), (even.operand, whole), attrs, (), cg.e.loc))
+    else:
+        size = index(extent // parts)
+    shape = (*tile.extents[:along], size, *tile.extents[along + 1 :])
+    out: list[Tile] = []
+    for k in range(parts):
+        start = _times(cg, Scalar(index(k), True), size).operand if k else index(0)
+        out.append(tile_view(cg, tile, [start if a == along else index(0) for a in range(tile.rank)], shape, ()))
+    return tuple(out)
 
 
 @builtin("broadcast_to")

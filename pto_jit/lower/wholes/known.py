@@ -151,10 +151,8 @@ class Known:
     ) -> None:
         """A comparison that has to hold, or the failure tells of its numbers."""
         ok = self.names.fresh("ok", BOOL)
-        said, _, way_out = failure.text(**words).partition("; ")
-        numbers = (a, b) if "{1}" in said else (a,)
-        head, number, rest = said.partition("{0}")
-        message, told = f"{head}; {way_out}", number + rest
+        message, told = failure.assertion(**words)
+        numbers = (a, b) if "{1}" in told else (a,)
         attrs = (("always", True), ("error", failure.error.__name__), ("message", message), ("told", told))
         out.append(Op(op, (ok,), (a, b), (), (), loc))
         out.append(Op("assert", (), (ok, *numbers), attrs, (), loc))

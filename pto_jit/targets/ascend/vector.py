@@ -32,6 +32,8 @@ _INSTEAD = {
     "histogram": "count one value at a time, in a loop: `pl.sum(t == value)`",
     "rand": "pass the numbers as a tensor", "randn": "pass the numbers as a tensor",
     "atomic_add": "let each iteration write a row of its own, and add the rows up in another loop",
+    "atomic_max": "let each iteration write a row of its own, and take `pl.max` of the rows in another loop",
+    "atomic_min": "let each iteration write a row of its own, and take `pl.min` of the rows in another loop",
     "flip": "load rows or elements one at a time, in a loop from the last one",
 }  # fmt: skip
 """What to do where there is no such operation."""
