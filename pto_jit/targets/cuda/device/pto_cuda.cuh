@@ -266,18 +266,34 @@ PTO_FUNCTION void divide_row(float (&row)[N], float by, const Element& element) 
   }
 }
 
+// Where an element of a tile of so many columns is in shared memory while its axes are exchanged. The lanes of a warp are
+// runs of RUN elements apart, along rows when they write and down columns when they read. Lines have an odd number of
+// elements, so every RUN-th bank would be used by both; the elements of a run change places from one 128 bytes to the
+// next, along both axes, so that all banks are.
+PTO_CONSTANT int odd_line(int columns, int run) { return (columns + run - 1) / run * run | 1; }
+template <class R>
+PTO_CONSTANT int exchanged_run(int columns, int run) {
+  return run == 1 || (sizeof(R) >= 4 && odd_line(columns, run) <= pitch<R>(columns)) ? run
+                                                                                      : exchanged_run<R>(columns, run / 2);
+}
+template <class R, int RUN, int COLUMNS>
+PTO_FUNCTION int exchanged_place(int row, int column) {
+  constexpr unsigned BLOCK = 128 / unsigned(sizeof(R)), SWAPPED = unsigned(exchanged_run<R>(COLUMNS, RUN));
+  const unsigned swap = (unsigned(column) / BLOCK ^ unsigned(row) / BLOCK) % SWAPPED;
+  return row * odd_line(COLUMNS, int(SWAPPED)) + int(unsigned(column) ^ swap);
+}
+
 // A tile with its axes exchanged, by way of shared memory; UNIT_ROW and UNIT_COLUMN are of the tile that it is made
-// from. The threads must have met before.  Lines in shared memory have an odd number of elements: both a row and a
-// column of them are in different banks.
+// from. The threads must have met before.
 template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int ROWS, int COLUMNS, int NR, int NC, int MR, int MC, class R>
 PTO_FUNCTION void transpose_tile(R (&out)[MR][MC], R* shared, const R (&tile)[NR][NC]) {
-  constexpr int LINE = COLUMNS | 1;
+  constexpr int RUN = Spread::RUN;
   PTO_UNROLL
   for (int i = 0; i < NR; ++i) {
     PTO_UNROLL
     for (int j = 0; j < NC; ++j) {
       const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
-      if (row < ROWS && column < COLUMNS) shared[row * LINE + column] = tile[i][j];
+      if (row < ROWS && column < COLUMNS) shared[exchanged_place<R, RUN, COLUMNS>(row, column)] = tile[i][j];
     }
   }
   Spread::synchronise();
@@ -286,7 +302,7 @@ PTO_FUNCTION void transpose_tile(R (&out)[MR][MC], R* shared, const R (&tile)[NR
     PTO_UNROLL
     for (int j = 0; j < MC; ++j) {
       const int row = row_of<Spread, UNIT_COLUMN>(i), column = column_of<Spread, UNIT_ROW>(j);
-      out[i][j] = row < COLUMNS && column < ROWS ? shared[column * LINE + row] : R(0);
+      out[i][j] = row < COLUMNS && column < ROWS ? shared[exchanged_place<R, RUN, COLUMNS>(column, row)] : R(0);
     }
   }
 }
