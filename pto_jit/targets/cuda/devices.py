@@ -93,6 +93,10 @@ class Device(Protocol):
         """Copy bytes of the host, when all earlier work of the stream is done; waits."""
         ...
 
+    def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
+        """Copy memory to other memory of the device, in the order of the stream."""
+        ...
+
     def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
         """Write the bytes of an element of 1, 2, 4 or 8 bytes so many times."""
         ...
@@ -158,6 +162,9 @@ class EmulatedDevice:
 
     def write(self, pointer: int, data: bytes, stream: int) -> None:
         ctypes.memmove(pointer, data, len(data))
+
+    def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
+        ctypes.memmove(to, pointer, size)
 
     def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
         self.write(pointer, element * count, stream)

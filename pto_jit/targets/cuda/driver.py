@@ -224,6 +224,9 @@ class CudaDevice:
         self.call("cuMemcpyHtoDAsync_v2", pointer, data, len(data), stream)
         self.call("cuStreamSynchronize", stream)  # the driver may read `data` until then
 
+    def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
+        self.call("cuMemcpyDtoDAsync_v2", to, pointer, size, stream)
+
     def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
         if count == 0:
             return

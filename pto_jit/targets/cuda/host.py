@@ -26,6 +26,7 @@ from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
 from pto_jit.targets.cuda.kernels import Kernel
+from pto_jit.targets.cuda.overlaps import Overlap
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, fit, grid
 
@@ -64,7 +65,7 @@ class Site:
     """
 
     kernel: str
-    overlaps: tuple[tuple[int, int, bool], ...]
+    overlaps: tuple[tuple[int, int, Overlap], ...]
     size: Callable[..., tuple[Any, Any, Any]]
     run: int
 
@@ -117,7 +118,7 @@ class HostProgram:
     def _site(self, call: Call) -> Site:
         kernel = self.kernels[call.callee]
         places = {p.name: k for k, p in enumerate(kernel.func.params)}
-        pairs = [(places[o.read], places[o.written], o.same) for o in kernel.overlaps]
+        pairs = [(places[o.read], places[o.written], o) for o in kernel.overlaps]
         overlaps = tuple(pair for pair in pairs if not self._apart(call.args[pair[0]], call.args[pair[1]]))
         run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
         return Site(call.callee, overlaps, first_iteration(kernel), run)
@@ -235,8 +236,8 @@ class _Run:
 
     def launch(self, site: Site, args: Sequence[Any]) -> None:
         kernel = self.program.kernels[site.kernel]
-        for read, written, same in site.overlaps:
-            _check_overlap(kernel, read, written, same, args)
+        if site.overlaps:
+            args = self._apart(kernel, site, args)
         size = site.size(_Shapes(self.program, self.device, self.stream), *args)
         trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
@@ -248,6 +249,33 @@ class _Run:
         spread = version.spread
         self.device.launch(version.compiled, grid(kernel, spread, trips), spread.block, version.shared, values,
                            self.stream)  # fmt: skip
+
+
+    def _apart(self, kernel: Kernel, site: Site, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of a launch, with copies of what it reads where others write: as if all were read before."""
+        clash = [(read, written, how) for read, written, how in site.overlaps
+                 if _overlap(args[read], args[written], how.same)]  # fmt: skip
+        if not clash:
+            return args
+        for read, written, how in clash:
+            if not how.early:
+                first, second = (kernel.func.params[k].name for k in (read, written))
+                raise LaunchError(
+                    f"PTO-X131: {kernel.name}: `{first}` and `{second}` share memory, and `{second}` is written\n"
+                    "help: pass tensors that do not overlap"
+                )
+        out = list(args)
+        for read in dict.fromkeys(read for read, _, _ in clash):
+            out[read] = self._copied(args[read])
+        return out
+
+    def _copied(self, x: DeviceTensor) -> DeviceTensor:
+        """A copy of the bytes of a tensor, at an address with the same remainder of 16, which accesses depend on."""
+        low, high = x.span
+        memory = self.device.allocate(high - low + 16, self.stream)
+        start = memory.pointer + (low - memory.pointer) % 16
+        self.device.copy(start, low, high - low, self.stream)
+        return DeviceTensor(start + x.pointer - low, x.shape, x.strides, x.dtype, memory)
 
 
 class _Shapes(_Run):
@@ -285,20 +313,15 @@ def _run_of(most: int, args: Sequence[Any]) -> int:
     return run
 
 
-def _check_overlap(kernel: Kernel, read: int, written: int, same: bool, args: Sequence[Any]) -> None:
-    a, b = args[read], args[written]
+def _overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
+    """Whether two tensors share memory; same: and are not one region."""
     (low, high), (first, last) = a.span, b.span
     if low >= last or first >= high:
-        return
-    if same and (a.pointer, a.dtype, len(a.shape)) == (b.pointer, b.dtype, len(b.shape)) and all(
+        return False
+    # one may be a part of the other, as the valid part of a tile is: an element is where it is in both
+    return not (same and (a.pointer, a.dtype, len(a.shape)) == (b.pointer, b.dtype, len(b.shape)) and all(
         n == 1 or s == t for n, s, t in zip(a.shape, a.strides, b.strides, strict=True)
-    ):  # one may be a part of the other, as the valid part of a tile is: an element is where it is in both
-        return
-    first_name, second = (kernel.func.params[k].name for k in (read, written))
-    raise LaunchError(
-        f"PTO-X131: {kernel.name}: `{first_name}` and `{second}` share memory, and `{second}` is written\n"
-        "help: pass tensors that do not overlap"
-    )
+    ))  # fmt: skip
 
 
 def _as_argument(value: Any, kind: Any, kernel: Kernel) -> Any:

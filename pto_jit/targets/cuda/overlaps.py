@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from math import prod
 
-from pto_jit.ir.nodes import Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import blocks, statements
+from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.loops import read_tensor, written_tensor
@@ -16,11 +17,16 @@ from pto_jit.targets.cuda.thin import streamed_loads
 
 @frozen
 class Overlap:
-    """Two tensor parameters, one of them written, that must not overlap; `same`: unless they are one region."""
+    """Two tensor parameters, one of them written, that must not overlap.
+
+    same: unless they are one region; early: in the order of the program all of the one is read before the other is
+    written, so that the kernel may read a copy that was made before it.
+    """
 
     read: str
     written: str
     same: bool
+    early: bool = False
 
 
 def overlaps_of(func: Func, facts: Facts) -> list[Overlap]:
@@ -34,7 +40,9 @@ def overlaps_of(func: Func, facts: Facts) -> list[Overlap]:
         changing = any(isinstance(i, Var) and i.name in facts.mutable for i in indices)
         return "elements" if changing else ("element", indices)
 
-    for s in statements(func.body):
+    read_last: dict[str, int] = {}
+    written_first: dict[str, int] = {}
+    for at, s in enumerate(statements(func.body)):
         if not isinstance(s, Op):
             continue
         place: object = "elements"
@@ -44,10 +52,13 @@ def overlaps_of(func: Func, facts: Facts) -> list[Overlap]:
             elif s.op == "getelem":
                 place = element(s.args[1:])
             reads.setdefault(facts.roots[source.name], set()).add(place)
+            read_last[facts.roots[source.name]] = at
         elif (target := written_tensor(s)) is not None:
             if s.op in ("store", "setelem"):
                 place = ("load", s.args[2:], s.args[0].type) if s.op == "store" else element(s.args[2:])
             written.setdefault(facts.roots[target.name], set()).add(place)
+            written_first.setdefault(facts.roots[target.name], at)
+    in_order = _is_in_order(func.body)
     out: list[Overlap] = []
     for root, places in written.items():
         for other in dict.fromkeys((*reads, *written)):
@@ -55,8 +66,20 @@ def overlaps_of(func: Func, facts: Facts) -> list[Overlap]:
                 continue
             mine = reads.get(other, set()) | written.get(other, set())
             same = len(places) == 1 and mine == places and all(isinstance(p, tuple) for p in places)
-            out.append(Overlap(other, root, same))
+            early = in_order and other not in written and read_last[other] < written_first[root]
+            out.append(Overlap(other, root, same, early))
     return out
+
+
+def _is_in_order(block: Block) -> bool:
+    """Whether statements stand in the order of the program: in no loop, or in one that is over parts of whole tensors,
+    the operations on which are one after the other."""
+    for s in block:
+        if isinstance(s, While) or (isinstance(s, For) and (s.kind != "parallel" or s.proof != PROOF)):
+            return False
+        if isinstance(s, If) and not all(map(_is_in_order, blocks(s))):
+            return False
+    return True
 
 
 def twins_of(func: Func, facts: Facts, teamed: bool, staged: bool = False) -> dict[str, set[str]]:
