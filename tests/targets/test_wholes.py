@@ -295,6 +295,13 @@ def counted_behind_stores(x, z, y):
     y[0, 0] = pl.sum(m.to(pl.i32)).to(pl.i32).to(pl.f32)
 
 
+def of_a_part_behind_stores(x, z, y):
+    """Of a part of which less is there than is declared."""
+    t = x[1:, :9] * 2.0
+    z += 1.0
+    y[0, 0] = pl.sum(t * 3.0)
+
+
 @pto.incore
 def below_the_largest(x, y):
     pl.store(pl.load(x) - pl.max(pl.load(x)), y)
@@ -307,7 +314,7 @@ def totals_by_name(x, z, y):
 
 TOTALS = {fn.__name__: pto.jit(fn) for fn in (
     normalised, softmax_of_all, variance, distance, of_reductions, kept, truths, places, after_a_store, totals_by_name,
-    behind_stores, counted_behind_stores,
+    behind_stores, counted_behind_stores, of_a_part_behind_stores,
 )}  # fmt: skip
 LARGE = [(5, 7), (33, 1100)]
 

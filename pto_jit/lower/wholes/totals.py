@@ -153,11 +153,15 @@ class _Totals:
         extents = [index(1) if n == 1 else known.extent(lines, own.get(k), [*ops, store], scalars, anywhere=True)
                    for k, n in enumerate(tile.type.shape)]  # fmt: skip
         sizes = [n for n in extents if n is not None]
+        typ = TensorType(tile.type.dtype, tuple(int(n.value) if isinstance(n, Const) else None for n in sizes), "c")
+        memory = Var(memory.name, typ)  # of the elements that are valid
+        store = replace(store, args=(tile, memory, *zeros))
         alloc = Op("alloc", (memory,), tuple(sizes), (("dtype", tile.type.dtype),), (), op.loc)
         late = block_defs(scope.body)
         if len(sizes) < len(extents) or any(v.name in late for v in free_vars((*scalars.block, alloc))):
             return False
-        load = Op("load", (tile,), (memory, *zeros, *sizes), (), (), op.loc)
+        declared = [size if n is None else index(n) for n, size in zip(tile.type.shape, extents, strict=True)]
+        load = Op("load", (tile,), (memory, *zeros, *declared), (), (), op.loc)  # type: ignore[arg-type]
         read = known.again([load, *casts])
         known.add({memory.name: alloc})
         known.assigned[memory.name] += 1

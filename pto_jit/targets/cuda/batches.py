@@ -242,7 +242,8 @@ class _Batches(LoopsOverParts):
         out += _without_copies(rewrite_block((nest,), self._of_matrices))
         for var, memory, extents in memories:
             zeros = tuple(index(0) for _ in extents)
-            out.append(Op("load", (var,), (memory, *zeros, *extents), (), (), dot.loc))
+            declared = [e if n is None else index(n) for n, e in zip(var.type.shape, extents, strict=True)]  # type: ignore
+            out.append(Op("load", (var,), (memory, *zeros, *declared), (), (), dot.loc))
         return out
 
     def _memory(self, tile: Var, ops: list[Op], scalars: Scalars) -> tuple[Var, tuple[Operand, ...]] | None:
@@ -256,7 +257,7 @@ class _Batches(LoopsOverParts):
             if extent is None:
                 return None
             extents.append(extent)
-        typ = TensorType(tile.type.dtype, tile.type.shape, "c")
+        typ = TensorType(tile.type.dtype, tuple(int(n.value) if isinstance(n, Const) else None for n in extents), "c")
         memory = self.known.names.fresh(f"{source_name(tile.name)}.memory", typ)
         alloc = Op("alloc", (memory,), tuple(extents), (("dtype", tile.type.dtype),), (), scalars.loc)
         scalars.block.append(alloc)
