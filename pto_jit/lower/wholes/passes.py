@@ -170,15 +170,16 @@ class _Passes:
         heads, more, tails = list[Stmt](), list[Stmt](), list[Stmt]()
         own = {r.name: self.names.fresh(source_name(r.name), r.type).name
                for op in self._needed(reductions) for r in op.results}  # fmt: skip
-        self.loops.extents[row.axis] = row.extent
         for op in reductions:
             kind, work = working(op)
             result, part = self.loops.tile(op.results[0]), self.loops.tile(op.args[0])
             assert isinstance(result, Var) and isinstance(result.type, TileType)
             assert isinstance(part, Var) and isinstance(part.type, TileType)
-            part = Var(own.get(part.name, part.name), part.type)
-            if part.type.dtype != work:
-                wide = self.names.fresh(source_name(part.name), TileType(work, part.type.shape))
+            axes = self.loops.lines.axes(op.args[0])
+            shape = tuple(None if axes.get(k) == row.axis else n for k, n in enumerate(part.type.shape))
+            part = Var(own.get(part.name, part.name), TileType(part.type.dtype, shape))
+            if part.type.dtype != work:  # type: ignore[union-attr]
+                wide = self.names.fresh(source_name(part.name), TileType(work, shape))
                 more.append(Op("cast", (wide,), (part,), (("dtype", work),), (), op.loc))
                 part = wide
             line = TileType(work, result.type.shape)

@@ -133,7 +133,7 @@ class RunningLines(TilesInMemory):
         ends = [self._ends(scan, chunks) for scan in scans]
         self._write(_scanned(scans, ends, ops, loops, along, chunks))
         reason = f"what runs along axis {scans[0].axis} does so in up to {self.divider.parts.chunks} parts"
-        self.divider.decisions.append(Decision("scan", (), True, reason, scans[0].op.loc))
+        self.divider.decisions.append(Decision("reduction", (), True, reason, scans[0].op.loc))
         return True
 
     def _is_one_line(self, ops: list[Op]) -> bool:

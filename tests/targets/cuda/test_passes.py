@@ -11,6 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
 from pto_jit.lower.wholes import choose
 from pto_jit.slotted import replace
 from tests.targets.cuda.harness import emulated, needs_compiler
@@ -115,6 +116,22 @@ def test_integers_and_nans() -> None:
     bad = RNG.standard_normal((3, 700)).astype(np.float32)
     bad[1, 411] = np.nan
     compared(places, bad)
+
+
+@needs_compiler
+@pytest.mark.usefixtures("short")
+def test_rows_of_known_extents_beside_them() -> None:
+    @pto.jit
+    def weighted(x, w, v):
+        v[...] = pl.sum(x, axis=1) * pl.max(w, axis=1) + pl.sum(x * pl.min(w, axis=1, keepdims=True), axis=1)
+
+    one = pto.spec((None,), pl.f32)
+    compiled = weighted.compile(pto.spec((None, None), pl.f32), pto.spec((None, 24), pl.f32), one, target="cuda")
+    x, w = (RNG.standard_normal((3, n)).astype(np.float32) for n in (997, 24))
+    v, wanted = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    emulate(compiled, x, w, v)
+    weighted.interpret(x, w, wanted)
+    np.testing.assert_allclose(v, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("fn", ALL, ids=lambda fn: fn.__name__)
