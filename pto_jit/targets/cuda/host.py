@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -313,10 +314,30 @@ def _run_of(most: int, args: Sequence[Any]) -> int:
     return run
 
 
-def _overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
-    """Whether two tensors share memory; same: and are not one region."""
+def lie_apart(a: DeviceTensor, b: DeviceTensor) -> bool:
+    """Whether two tensors are known to share no memory: one is behind the other, or they are other columns, or other
+    rows, of the same rows and planes.
+
+    What is between the long strides of both repeats after so many bytes as divide all of these: there, the pieces that
+    the short strides span lie beside each other.
+    """
     (low, high), (first, last) = a.span, b.span
     if low >= last or first >= high:
+        return True
+    axes = [[(abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1 and s] for x in (a, b)]
+    for long in {s for own in axes for s, _ in own}:
+        period = gcd(*(s for own in axes for s, _ in own if s >= long))
+        mine, others = (x.dtype.bytes + sum((n - 1) * s for s, n in own if s < long)
+                        for x, own in zip((a, b), axes, strict=True))  # fmt: skip
+        distance = (first - low) % period
+        if mine <= distance and distance + others <= period:
+            return True
+    return False
+
+
+def _overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
+    """Whether two tensors share memory; same: and are not one region."""
+    if lie_apart(a, b):
         return False
     # one may be a part of the other, as the valid part of a tile is: an element is where it is in both
     return not (same and (a.pointer, a.dtype, len(a.shape)) == (b.pointer, b.dtype, len(b.shape)) and all(

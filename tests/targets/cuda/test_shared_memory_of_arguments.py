@@ -12,6 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
+from pto_jit.targets.cuda.host import DeviceTensor, lie_apart
 from tests.targets.cuda.harness import needs_compiler
 
 
@@ -130,3 +131,52 @@ def test_iterations_of_the_program_are_not_copied_for() -> None:
     base = np.arange(100, dtype=np.float32)
     with pytest.raises(pto.LaunchError, match="PTO-X131"):
         emulate(shifted.compile(base[:50], base[1:51], target="cuda"), base[:50], base[1:51])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda base: (base[:, :20], base[:, 20:]),
+        lambda base: (base[::2, 1::2], base[::2, ::2]),
+        lambda base: (base[1::2, ::-1], base[::2]),
+        lambda base: (base[:, 3:11][::-1], base[:, 30:38]),
+    ],
+)
+def test_parts_of_one_tensor_that_lie_between_each_other(views: Callable[[np.ndarray], tuple[np.ndarray, ...]]) -> None:
+    """Iterations of the program take them as they are: they share no element."""
+
+    @pto.jit
+    def doubled(x, y):
+        for r in pl.range(0, x.shape[0], parallel=True):
+            pl.store(pl.load(x, [r, 0], [1, x.shape[1]]) * 2.0, [r, 0], y)
+
+    base = np.arange(4000, dtype=np.float32).reshape(100, 40)
+    x, y = views(base)
+    wanted = x * 2
+    emulate(doubled.compile(x, y, target="cuda"), x, y)
+    np.testing.assert_array_equal(y, wanted)
+
+
+def test_tensors_that_lie_apart_share_no_byte() -> None:
+    """Of random views of one tensor; most of those that share none are known to."""
+    rng = np.random.default_rng(5)
+    base = np.zeros((12, 8, 6), np.float32)
+    known = apart = 0
+    for _ in range(3000):
+        tensors, used = [], []
+        for _ in range(2):
+            cut = tuple(slice(int(rng.integers(0, n - 1)), int(rng.integers(1, n + 1)), int(rng.integers(1, 4)))
+                        for n in base.shape)  # fmt: skip
+            view = base[cut][:: int(rng.choice([-1, 1]))]
+            pointer = view.__array_interface__["data"][0]
+            tensors.append(DeviceTensor(pointer, view.shape, view.strides, pl.f32))
+            places = np.zeros(view.shape, np.int64) + pointer
+            for axis, stride in enumerate(view.strides):
+                places += np.arange(view.shape[axis]).reshape([-1 if k == axis else 1 for k in range(3)]) * stride
+            used.append(set(places.ravel().tolist()))
+        if lie_apart(*tensors):
+            assert used[0].isdisjoint(used[1])
+            known += 1
+        apart += used[0].isdisjoint(used[1])
+    assert known > 0.9 * apart > 900
