@@ -55,7 +55,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An nvcc that knows sm_80 and sm_87; what it is asked for stands in nvcc.calls."""
     program = tmp_path / "nvcc"
-    program.write_text('#!/bin/sh\n[ "$1" = --list-gpu-code ] && echo "sm_80 sm_87" && exit\n'
+    program.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\n[ "$1" = --list-gpu-code ] && echo "sm_80 sm_87" && exit\n'
                        'echo "$@" >> "$0.calls"\nprintf code > kernel.cubin\n')  # fmt: skip
     program.chmod(0o755)
     monkeypatch.setattr(nvrtc, "libraries", tuple)
@@ -115,9 +115,8 @@ def test_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_compiler_newer_than_the_driver_is_left_out(nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a driver loads no code of a later CUDA."""
-    nvcc.write_text(nvcc.read_text().replace("sm_87", "sm_90").replace(
-        "echo ", 'echo "Cuda compilation tools, release 13.0, V13.0.48" && exit\n[ "$1" = --list-gpu-code ] && echo ', 1
-    ).replace("--list-gpu-code", "--version", 1))  # fmt: skip
+    said = '--version ] && echo "Cuda compilation tools, release 13.0, V13.0.48"'
+    nvcc.write_text(nvcc.read_text().replace("sm_87", "sm_90").replace("--version ]", said))
     for seen in (compilers._known_to, compilers._release_of):
         seen.cache_clear()
     kernel, spread = softmax()
