@@ -371,7 +371,7 @@ def batched_nests(tiler: Tiler, loop: For) -> list[Stmt] | None:
             return None
         before.append(s)
     inside = block_defs((loop,))
-    if dot is None or not _is_the_same(dot, tiler, loads, inside):
+    if dot is None or not _is_the_same(dot, tiler, loads, inside) or not _contracts_wholes(dot, tiler, loads):
         return None
     tail, end = tiler.epilogue(dot.results[0], body, at, loads, before)
     if end < len(body) or not any(s.op == "store" for s in tail) or _clashes(tiler, dot, tail, loads):
@@ -415,6 +415,20 @@ def _is_the_same(dot: Op, tiler: Tiler, loads: dict[str, Op], inside: set[str]) 
     sides = tiler.sides(dot, loads)
     many = any(not isinstance(n, Const) or int(n.value) > WIDE for n in sides)
     return many and not any(isinstance(n, Var) and n.name in inside for n in sides)
+
+
+def _contracts_wholes(dot: Op, tiler: Tiler, loads: dict[str, Op]) -> bool:
+    """Whether what is contracted is as much as there is: a constant extent may be more, and is compared with the other
+    operand's where the tiles are as they are written."""
+    left, right = (a.name for a in dot.args[:2])  # type: ignore[union-attr]
+
+    def is_whole(load: Op, axis: int) -> bool:
+        tensor = load.args[0].type
+        assert isinstance(tensor, TensorType)
+        extent = load.args[1 + tensor.rank + axis]
+        return not isinstance(extent, Const) or extent.value == tensor.shape[axis]
+
+    return is_whole(loads[left], 1) and is_whole(loads.get(right) or tiler.columns[right], 0)
 
 
 def _clashes(tiler: Tiler, dot: Op, tail: Sequence[Op], loads: dict[str, Op]) -> bool:
