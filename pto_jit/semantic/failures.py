@@ -129,6 +129,6 @@ PLACES = Failure(
     "take parts of the line, and add where each begins in i64",
 )
 SPLIT = Failure(
-    "PTO-H026", LaunchError, "pl.split: an axis of extent {{0}} into {parts} parts", "the parts must divide the extent"
+    "PTO-H209", LaunchError, "pl.split: an axis of extent {{0}} into {parts} parts", "the parts must divide the extent"
 )
 SCATTER = Failure("PTO-H206", LaunchError, "scatter: {{0}} elements into {{1}} along axis {axis}", _PAD)

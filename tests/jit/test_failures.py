@@ -113,6 +113,11 @@ def places(x, n):
     x[0, 0] = pl.argmax(pl.load(x, [0, 0], [4, n * 2**30]))  # here
 
 
+def split(x, n):
+    first, _ = pl.split(pl.load(x, [0, 0], [4, n + 1]), 2, axis=1)  # here
+    pl.store(first, [0, 0], x)
+
+
 def asserted(x, n):
     assert n != 2, "two; {0} is not allowed"  # here
     x[0, 0] = n
@@ -124,7 +129,7 @@ CASES: dict[Callable[..., Any], Failure | None] = {
     empty_fold: failures.EMPTY, step: failures.STEP, parallel_step: failures.STEP, chunk: failures.CHUNK,
     far: failures.FAR, valid: failures.VALID, declared: failures.DECLARED, extent: failures.EXTENT,
     reshaped: failures.RESHAPE, view: failures.VIEW, scattered: failures.SCATTER, most: failures.TOPK,
-    places: failures.PLACES, asserted: None,
+    places: failures.PLACES, split: failures.SPLIT, asserted: None,
 }  # fmt: skip
 ARGUMENT = {tile_slice: 1}
 DEBUG = (element_index, asserted)

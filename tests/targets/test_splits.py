@@ -73,7 +73,7 @@ def test_ascend(tmp_path: Path) -> None:
 def test_parts_that_do_not_divide_are_an_error(kernel: Any) -> None:
     rows_, columns = KERNELS[kernel]
     x = np.ones((rows_ + 1, columns + 1), np.float32)
-    with pytest.raises(LaunchError, match=r"PTO-H026: .*an axis of extent \d+ into [23] parts"):
+    with pytest.raises(LaunchError, match=r"PTO-H209: .*an axis of extent \d+ into [23] parts"):
         kernel(x, np.zeros_like(x))
 
 
@@ -81,5 +81,5 @@ def test_parts_that_do_not_divide_are_an_error(kernel: Any) -> None:
 def test_cuda_parts_that_do_not_divide_are_an_error() -> None:
     x = np.ones((4, 13), np.float32)
     for kernel in (turned, whole):
-        with pytest.raises(LaunchError, match=r"PTO-H026: pl.split: an axis of extent 13 into [23] parts"):
+        with pytest.raises(LaunchError, match=r"PTO-H209: pl.split: an axis of extent 13 into [23] parts"):
             emulated(kernel, x, np.zeros_like(x), orders=(0,))

@@ -231,9 +231,10 @@ def test_lines_of_two_operations_take_two_loops_and_loops_are_left() -> None:
             x[r] = x[r] * 2.0
 
     spec = pto.spec((None, None), pl.f32)
-    for fn in (all_of_it, looped):
-        text = fn.compile(spec, target="cuda").ir("divided")
-        assert text.count("FOR %") == (1 if fn is looped else 2)
+    assert looped.compile(spec, target="cuda").ir("divided").count("FOR %") == 1
+    text = all_of_it.compile(spec, target="cuda").ir("divided")
+    fitting = [part.split("ELSE")[0] for part in text.split("IF %fits")[1:]]  # lines that a block has room for
+    assert [part.count("FOR %") for part in fitting] == [1, 1]
 
 
 def normalised(x, z, y):
@@ -435,7 +436,7 @@ def test_the_decision_is_told() -> None:
 def test_loads_of_the_same_are_one() -> None:
     """On chip, where there is room: a row that is loaded again need not stay there."""
     text = KERNELS["layer_norm"].compile(*[pto.spec((None, None), pl.f32)] * 3, target="cuda").ir("kernels")
-    assert text.count("tload %x[") == 1
+    assert text.split("func @")[2].count("tload %x[") == 1
     for columns, loads in ((1024, 1), (None, 3)):
         sources = KERNELS["layer_norm"].compile(*[pto.spec((None, columns), pl.f32)] * 3, target="ascend").sources
         assert next(t for n, t in sources.items() if n.endswith(".cpp")).count("TLOAD(x") == loads
