@@ -42,6 +42,7 @@ from pto_jit.lower.wholes.divide import PARTS
 from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
+from pto_jit.targets.ascend import both_ways
 
 
 def handed(module: Module) -> Module:
@@ -106,6 +107,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),
+    (both_ways, lambda m: map_funcs(m, both_ways.taken_both_ways)),
 ]
 
 

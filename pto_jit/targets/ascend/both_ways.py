@@ -5,16 +5,26 @@ A cube core lays its operands out while it loads them, and a transposed one in a
 
 Before::
 
-    t0 = load x, ...
-    t1 = transpose t0
-    t2 = dot t0, t1
+    // Function Type: InCore
+    func @f(%x: !pto.memref<gm,?x64,f32>, %y: !pto.memref<gm,?x?,f32>) {
+      %t = tload %x[0, 0] [32, 64] : !pto.tile<32x64xf32>
+      %u = ttranspose %t {axes=(1, 0)} : !pto.tile<64x32xf32>
+      %v = tdot %t, %u : !pto.tile<32x32xf32>
+      tstore %v, %y[0, 0]
+      return
+    }
 
 After::
 
-    t0 = load x, ...
-    t0_turned = load x, ...
-    t1 = transpose t0_turned
-    t2 = dot t0, t1
+    // Function Type: InCore
+    func @f(%x: !pto.memref<gm,?x64,f32>, %y: !pto.memref<gm,?x?,f32>) {
+      %t = tload %x[0, 0] [32, 64] : !pto.tile<32x64xf32>
+      %t.turned = tload %x[0, 0] [32, 64] : !pto.tile<32x64xf32>
+      %u = ttranspose %t.turned {axes=(1, 0)} : !pto.tile<64x32xf32>
+      %v = tdot %t, %u : !pto.tile<32x32xf32>
+      tstore %v, %y[0, 0]
+      return
+    }
 """
 
 from __future__ import annotations
