@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,8 +44,29 @@ def libraries() -> tuple[Any, ...]:
             lib = ctypes.CDLL(place)
         except OSError:
             continue
-        found.setdefault(version(lib), lib)
+        if found.setdefault(version(lib), lib) is lib:
+            _load_builtins(lib)
     return tuple(found.values())
+
+
+class _Origin(ctypes.Structure):
+    """Dl_info."""
+
+    _fields_ = (("path", ctypes.c_char_p), ("base", ctypes.c_void_p),
+                ("name", ctypes.c_char_p), ("address", ctypes.c_void_p))  # fmt: skip
+
+
+def _load_builtins(lib: Any) -> None:
+    """Load what a library opens by its bare name when it compiles.
+
+    It is beside the library, where the loader does not look for it: that of CUDA 13.0 has no run path.
+    """
+    origin = _Origin()
+    if ctypes.CDLL(None).dladdr(ctypes.cast(lib.nvrtcVersion, ctypes.c_void_p), ctypes.byref(origin)) == 0:
+        return
+    for beside in Path(os.fsdecode(origin.path or b"")).parent.glob("libnvrtc-builtins.so.*"):
+        with suppress(OSError):  # one that cannot be loaded is missed by NVRTC, which says so
+            ctypes.CDLL(str(beside))
 
 
 def version(lib: Any) -> tuple[int, int]:

@@ -31,13 +31,13 @@ def softmax(**options: Any) -> tuple[Any, Any]:
     return version.kernel, version.spread
 
 
-def nvrtc_of(release: int, directory: Path) -> Path:
+def nvrtc_of(release: int, directory: Path, *flags: str) -> Path:
     """An NVRTC of CUDA `release`.0 that knows sm_80, sm_90 and sm_120."""
     if not shutil.which("gcc"):
         pytest.skip("needs gcc")
     path = directory / f"libnvrtc.so.{release}"
     source = Path(__file__).parent / "fake_nvrtc.c"
-    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", f"-DRELEASE={release}", "-o", path, source]
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", f"-DRELEASE={release}", *flags, "-o", path, source]
     subprocess.run(command, check=True)
     return path
 
@@ -141,6 +141,24 @@ def test_every_version_of_nvrtc_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     nvrtc.libraries.cache_clear()
     try:
         assert {(12, 0), (13, 0)} <= {nvrtc.version(lib) for lib in nvrtc.libraries()}
+    finally:
+        nvrtc.libraries.cache_clear()
+
+
+def test_nvrtc_finds_its_builtins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC 13.0 opens them by a bare name, and has no run path that leads to them."""
+    builtins = f"libnvrtc-builtins.so.{tmp_path.name}"  # which no other test has loaded
+    directory = tmp_path / "nvidia/cu13/lib"
+    directory.mkdir(parents=True)
+    nvrtc_of(14, directory, f'-DBUILTINS="{builtins}"')
+    empty = ["gcc", "-shared", f"-Wl,-soname,{builtins}", "-o", directory / builtins, "-x", "c", "/dev/null"]
+    subprocess.run(empty, check=True)
+    monkeypatch.setattr(nvrtc, "_NAMES", ("libnvrtc.so.14",))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    nvrtc.libraries.cache_clear()
+    try:
+        lib = next(lib for lib in nvrtc.libraries() if nvrtc.version(lib) == (14, 0))
+        assert b"kernel.cu of 4" in nvrtc.compile_cubin(lib, "void", {}, ["--gpu-architecture=sm_90"])
     finally:
         nvrtc.libraries.cache_clear()
 
