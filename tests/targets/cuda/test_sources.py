@@ -137,6 +137,26 @@ def test_all_reductions_of_a_kernel_fit_what_it_may_declare() -> None:
 
 
 @pto.jit
+def of_rank_0(x, scale, y):
+    n, m = x.shape
+    with pl.incore():
+        for i in pl.range(0, n, 8, parallel=True):
+            pl.store(pl.load(x, [i, 0], [8, m]) * scale[()], [i, 0], y)
+    y[...] = y * scale
+
+
+@needs_nvcc
+def test_tensors_without_axes_compile() -> None:
+    """C++ has no arrays without elements; GNU's has."""
+    spec, scale = pto.spec((None, 64), pl.f32), pto.spec((), pl.f32)
+    kernels = of_rank_0.compile(spec, scale, spec, target="cuda")._kernel.built.program.host.kernels.values()
+    assert any("Tensor<float, 0>" in kernel.source for kernel in kernels)
+    for kernel in kernels:
+        spread, _ = fit(kernel, {}, [(8, 64)], [], LARGEST)
+        assert compilers.compile_kernel(replace(kernel, store=None), spread, "sm_80").startswith(b"\x7fELF")
+
+
+@pto.jit
 def doubled(x, y):
     y[...] = x * 2.0 + 1.0
 

@@ -53,6 +53,10 @@ struct Tensor {
   int64_t shape[N];
   int64_t stride[N];
 };
+template <class T>
+struct Tensor<T, 0> {
+  T* data;
+};
 
 // How much of `extent` elements from `offset` on lies in a tensor of `size`; nothing when the offset is negative.
 PTO_FUNCTION int64_t view_extent(int64_t extent, int64_t size, int64_t offset) {

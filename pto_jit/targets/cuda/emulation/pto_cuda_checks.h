@@ -33,13 +33,15 @@ void add_memory(const void* at, size_t size, bool of_grid, const char* name);
 // The number that says whether the kernel has failed.
 void watch_failure(const int* site);
 
-template <class Tensor>
-PTO_UNCHECKED inline void add_tensor(const Tensor& x) {
+template <template <class, int> class Tensor, class T, int N>
+PTO_UNCHECKED inline void add_tensor(const Tensor<T, N>& x) {
   int64_t low = 0, high = 0;
-  for (int axis = 0; axis < int(sizeof(x.shape) / sizeof(x.shape[0])); ++axis) {
-    if (x.shape[axis] <= 0) return;
-    const int64_t far = (x.shape[axis] - 1) * x.stride[axis];
-    (far < 0 ? low : high) += far;
+  if constexpr (N > 0) {  // else it has no extents at all
+    for (int axis = 0; axis < N; ++axis) {
+      if (x.shape[axis] <= 0) return;
+      const int64_t far = (x.shape[axis] - 1) * x.stride[axis];
+      (far < 0 ? low : high) += far;
+    }
   }
   add_memory(x.data + low, size_t(high - low + 1) * sizeof(*x.data), true, "a tensor");
 }
