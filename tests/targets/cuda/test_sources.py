@@ -16,13 +16,24 @@ import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
 from pto_jit.slotted import replace
 from pto_jit.targets import toolchain
-from pto_jit.targets.cuda import compilers
+from pto_jit.targets.cuda import compilers, nvrtc
 from pto_jit.targets.cuda.devices import headers
 from pto_jit.targets.cuda.spreads import LARGEST, fit
 
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
-VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
+needs_nvrtc = pytest.mark.skipif(not nvrtc.libraries(), reason="needs NVRTC")
+SCALAR, VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (0, 1, 2, 3))
 HALF, MANY_ROWS = pto.spec((None, None), pl.bf16), pto.spec((4096, None), pl.bf16)
+
+
+@pto.jit
+def to_rank_0(x, y):
+    """C++ has no arrays without elements; GNU's has."""
+    with pl.incore():
+        for i in pl.range(0, x.shape[0], 8):
+            y[()] += pl.sum(pl.load(x, [i, 0], [8, 64]))
+
+
 @pto.jit
 def of_unsigned(x: pl.Tensor, y: pl.Tensor):
     """Signs that there are not."""
@@ -36,6 +47,7 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
     "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "MOST_X_D1=512")),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), ()),
     "of_unsigned": (of_unsigned, (pto.spec((None, None), pl.u32),) * 2, ()),
+    "to_rank_0": (to_rank_0, (MATRIX, SCALAR), ()),
     "matmul_bf16": (matrix.matmul_bf16, (MANY_ROWS, HALF, MANY_ROWS), ()),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3, ()),
     "attention": (attention.attention, (CUBE,) * 4, ("MOST_Q_D2=64", "STAGES=1")),
@@ -89,6 +101,14 @@ def test_kernels_compile_without_warnings_and_spills(name: str) -> None:
         toolchain.build(["nvcc", *flags, *defines, "-o", "kernel.cubin", file], files, "kernel.cubin")
 
 
+@needs_nvrtc
+@pytest.mark.parametrize("name", [n for n in KERNELS if n != "matmul_tiled"])
+def test_kernels_compile_by_nvrtc(name: str) -> None:
+    flags = ["-std=c++17", "--gpu-architecture=sm_90", "--fmad=false", *(f"-D{d}" for d in KERNELS[name][2])]
+    code = nvrtc.compile_cubin(nvrtc.libraries()[0], kernel_of(name)[1], headers(), flags)
+    assert code.startswith(b"\x7fELF")
+
+
 def test_a_written_directory_is_complete_and_says_nothing_of_this_machine(tmp_path: Path) -> None:
     compiled = rows.softmax.compile(MATRIX, MATRIX, target="cuda")
     written = {p.name for p in compiled.write(tmp_path)}
@@ -134,26 +154,6 @@ def test_all_reductions_of_a_kernel_fit_what_it_may_declare() -> None:
     spread, _ = fit(kernel, {}, [(128, 256)], [], LARGEST)
     assert spread.block[0] * spread.block[1] == 1024
     assert compilers.compile_kernel(replace(kernel, store=None), spread, "sm_90").startswith(b"\x7fELF")
-
-
-@pto.jit
-def of_rank_0(x, scale, y):
-    n, m = x.shape
-    with pl.incore():
-        for i in pl.range(0, n, 8, parallel=True):
-            pl.store(pl.load(x, [i, 0], [8, m]) * scale[()], [i, 0], y)
-    y[...] = y * scale
-
-
-@needs_nvcc
-def test_tensors_without_axes_compile() -> None:
-    """C++ has no arrays without elements; GNU's has."""
-    spec, scale = pto.spec((None, 64), pl.f32), pto.spec((), pl.f32)
-    kernels = of_rank_0.compile(spec, scale, spec, target="cuda")._kernel.built.program.host.kernels.values()
-    assert any("Tensor<float, 0>" in kernel.source for kernel in kernels)
-    for kernel in kernels:
-        spread, _ = fit(kernel, {}, [(8, 64)], [], LARGEST)
-        assert compilers.compile_kernel(replace(kernel, store=None), spread, "sm_80").startswith(b"\x7fELF")
 
 
 @pto.jit
