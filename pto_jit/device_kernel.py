@@ -87,9 +87,8 @@ class DeviceKernel:
         kept = (values, call.owners)
         return lambda: self.launch(call, kept[0])
 
-    def emulate(self, call: Arguments, order: int) -> Any:
-        """Run on the CPU, with arguments in its memory; raises what a kernel recorded."""
-        device = EmulatedDevice(order)
+    def run_on(self, device: Device, call: Arguments) -> Any:
+        """Run on a device that shares the memory of the CPU; raises what a kernel recorded."""
         result = self._run(device, call, 0)
         raise_failure(self.built.program.host, device)
         return result
@@ -184,7 +183,7 @@ def emulate(compiled: Any, *args: Any, order: int = 0, **kwargs: Any) -> Any:
     forwards, 1 backwards, other numbers seed a shuffle); results that depend on it show a missing barrier.  Needs g++.
     """
     call, _ = compiled._matching(args, kwargs)
-    return compiled._kernel.emulate(call, order)
+    return compiled._kernel.run_on(EmulatedDevice(order), call)
 
 
 def on_gpu(compiled: Any, *args: Any, **kwargs: Any) -> Any:

@@ -108,7 +108,7 @@ def _compilers() -> Iterator[_Compiler]:
         name = f"NVRTC {release}.{minor}"
 
         def by_nvrtc(source: str, flags: list[str], lib: Any = lib) -> bytes:
-            return nvrtc.compile_cubin(lib, source, headers(), flags)
+            return nvrtc.compile_source(lib, source, headers(), flags)
 
         yield _Compiler(name, name, release, nvrtc.known(lib), by_nvrtc)
 

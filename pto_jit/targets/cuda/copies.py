@@ -26,7 +26,7 @@ class Copies:
     def __init__(self, device: Device, arguments: Sequence[Any]) -> None:
         self.device = device
         self.pieces: list[tuple[int, int, int, Any]] = []  # first byte and end on the CPU, first byte there, its memory
-        for first, end in _joined(a.span for a in arguments if isinstance(a, DeviceTensor)):
+        for first, end in joined(a.span for a in arguments if isinstance(a, DeviceTensor)):
             memory = device.allocate(end - first + _ALIGNED, 0)
             there = memory.pointer + (first - memory.pointer) % _ALIGNED
             device.write(there, ctypes.string_at(first, end - first), 0)
@@ -51,7 +51,7 @@ class Copies:
             ctypes.memmove(first, data, len(data))
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """First byte and end of what spans cover, those that overlap together; empty ones are left out."""
     out: list[tuple[int, int]] = []
     for first, end in sorted(span for span in spans if span[0] < span[1]):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pto_jit.errors import ToolchainError
 
@@ -85,8 +85,11 @@ def known(lib: Any) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def compile_cubin(lib: Any, text: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
-    """The machine code of a source, for the architecture that the flags name.
+def compile_source(
+    lib: Any, text: str, headers: Mapping[str, str], flags: Sequence[str], output: Literal["CUBIN", "PTX"] = "CUBIN"
+) -> bytes:
+    """The machine code of a source, for the architecture that the flags name, or its PTX for a virtual one
+    (`compute_90`).
 
     headers: what it may include, name -> text.  Raises ToolchainError with what the compiler said when it fails.
     """
@@ -101,7 +104,7 @@ def compile_cubin(lib: Any, text: str, headers: Mapping[str, str], flags: Sequen
         if status != 0:
             said = _output(lib, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             raise _error("\n".join(said.strip().splitlines()[:20]) or f"nvrtcCompileProgram gave {status}")
-        return _output(lib, program, "CUBIN")
+        return _output(lib, program, output)
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))
 

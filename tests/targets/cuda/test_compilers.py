@@ -158,7 +158,7 @@ def test_nvrtc_finds_its_builtins(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     nvrtc.libraries.cache_clear()
     try:
         lib = next(lib for lib in nvrtc.libraries() if nvrtc.version(lib) == (14, 0))
-        assert b"kernel.cu of 4" in nvrtc.compile_cubin(lib, "void", {}, ["--gpu-architecture=sm_90"])
+        assert b"kernel.cu of 4" in nvrtc.compile_source(lib, "void", {}, ["--gpu-architecture=sm_90"])
     finally:
         nvrtc.libraries.cache_clear()
 
@@ -169,4 +169,4 @@ def test_nvrtc_compiles_a_kernel() -> None:
     assert 90 in nvrtc.known(lib)
     kernel, spread = softmax()
     flags = ["--std=c++17", "--gpu-architecture=sm_90", *(f"-D{n}={v}" for n, v in spread.defines)]
-    assert nvrtc.compile_cubin(lib, kernel.source, headers(), flags).startswith(b"\x7fELF")
+    assert nvrtc.compile_source(lib, kernel.source, headers(), flags).startswith(b"\x7fELF")

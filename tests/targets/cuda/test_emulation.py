@@ -82,18 +82,20 @@ extern "C" __global__ void stuck(const pto::Tensor<int32_t, 1> x, pto::Failure* 
 """
 
 
-def run(source: str, order: int, blocks: int = 1, grid: tuple[int, int, int] | None = None) -> np.ndarray:
+def run(
+    source: str, order: int, blocks: int = 1, grid: tuple[int, int, int] | None = None, device: Any = None
+) -> np.ndarray:
     name = source.split("void ")[1].split("(")[0]
     kernel: Any = Kernel(name, None, source, "rows", False, (), (), (), 1, (), 0, ())  # type: ignore[arg-type]
-    device = EmulatedDevice(order)
+    device = device or EmulatedDevice(order)
     slot = device.failure_slot()
-    raw = np.zeros(64 * blocks + 4, np.int32)
-    x = raw[-raw.ctypes.data // 4 % 4 :][: 64 * blocks]  # at a multiple of 16 bytes
+    memory = device.allocate(4 * 64 * blocks, 0)
+    x = np.ctypeslib.as_array((ctypes.c_int32 * (64 * blocks)).from_address(memory.pointer))
     x[:] = np.arange(64 * blocks)
-    tensor = (ctypes.c_int64 * 3)(x.ctypes.data, 64 * blocks, 1)
+    tensor = (ctypes.c_int64 * 3)(memory.pointer, 64 * blocks, 1)
     version = device.prepare(kernel, Spread((), (64, 1, 1), 1), 256)
     device.launch(version, grid or (blocks, 1, 1), (64, 1, 1), 256, [tensor, ctypes.c_void_p(slot.address)], 0)
-    return x
+    return x.copy()
 
 
 GROUPED = """

@@ -105,7 +105,7 @@ def test_kernels_compile_without_warnings_and_spills(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in KERNELS if n != "matmul_tiled"])
 def test_kernels_compile_by_nvrtc(name: str) -> None:
     flags = ["-std=c++17", "--gpu-architecture=sm_90", "--fmad=false", *(f"-D{d}" for d in KERNELS[name][2])]
-    code = nvrtc.compile_cubin(nvrtc.libraries()[0], kernel_of(name)[1], headers(), flags)
+    code = nvrtc.compile_source(nvrtc.libraries()[0], kernel_of(name)[1], headers(), flags)
     assert code.startswith(b"\x7fELF")
 
 
