@@ -37,7 +37,7 @@ from pto_jit.lower import (
 )
 from pto_jit.lower.groups import fuse, recompute, rows, viewed, views
 from pto_jit.lower.reductions import split
-from pto_jit.lower.wholes import divide, elements, handed_on, totals
+from pto_jit.lower.wholes import divide, elements, handed_on, own_rows, totals
 from pto_jit.lower.wholes.divide import PARTS
 from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
@@ -105,6 +105,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (handed_on, handed),
     (elements, loaded),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
+    (own_rows, lambda m: map_funcs(m, lambda func: own_rows.with_passes(func, PARTS["cuda"], []))),
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),
     (both_ways, lambda m: map_funcs(m, both_ways.taken_both_ways)),

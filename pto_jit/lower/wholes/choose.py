@@ -175,7 +175,7 @@ class LoopsOverParts:
     def in_passes(self, ops: list[Op], scope: Scope) -> list[Stmt] | None:
         """Operations on rows, of which too many elements may be there, as loops over rows and their parts."""
         scalars = Scalars(self.known.names, scope.loc)
-        ops = [made for op in ops for made in ([op] if op.op not in EXTREMES else self._looked_for(op, scalars))]
+        ops = [made for op in ops for made in self.without_places(op, scalars)]
         loops = self.loops(ops, scope)
         if loops is None:
             return None
@@ -195,8 +195,10 @@ class LoopsOverParts:
             self.decisions.append(Decision("reduction", (), True, reason, scope.loc))
         return out
 
-    def _looked_for(self, op: Op, scalars: Scalars) -> list[Op]:
-        """What gives the place of an extreme; the operation itself where it is not along one whole axis."""
+    def without_places(self, op: Op, scalars: Scalars) -> list[Op]:
+        """What gives the place of an extreme; other operations themselves, and one that is not along one whole axis."""
+        if op.op not in EXTREMES:
+            return [op]
         (axis, *more), out = reduced_axes(op), list[Op]()
         try:
             size = Sizes(self.known, scalars).of(op.args[0])[axis]

@@ -66,15 +66,23 @@ from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.elements import with_loaded_elements
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.lines import STORES, Lines
-from pto_jit.lower.wholes.partials import room
+from pto_jit.lower.wholes.own_rows import with_passes
+from pto_jit.lower.wholes.partials import ROOM, room
 from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
 from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
 from pto_jit.slotted import mutable, replace
 
 
 def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) -> Module:
-    """Divide what the scopes of host code do where no parallel loop is around; each is a `Decision`."""
-    return map_funcs(module, lambda func: divided(func, parts, decisions) if func.kind == "orchestration" else func)
+    """Divide what the scopes of host code do where no parallel loop is around, and rows of loops where they are too
+    long; each is a `Decision`."""
+
+    def one(func: Func) -> Func:
+        if func.kind != "orchestration":
+            return func
+        return divided(with_passes(func, parts, decisions), parts, decisions)
+
+    return map_funcs(module, one)
 
 
 def divided(func: Func, parts: Parts, decisions: list[Decision] | None = None) -> Func:
@@ -283,7 +291,7 @@ class Divider(LoopsOverParts):
             return whole
         if isinstance(limit.elements, Const):
             return [*scalars.block, *other]
-        fits = self.known.names.fresh("fits", BOOL)
+        fits = self.known.names.fresh("fits" if limit.row is None else ROOM, BOOL)
         compared = Op("le", (fits,), (limit.elements, index(limit.most)), (), (), scope.loc)
         return [*scalars.block, compared, If(fits, tuple(whole), tuple(other), loc=scope.loc)]
 

@@ -95,6 +95,10 @@ def looked_for(op: Op, extent: Operand, made: Callable[..., Var]) -> Op:
     return Op(name, (result,), tuple(args), (), (), op.loc)
 
 
+ROOM = "fits.room"
+"""The name of a comparison of a row with what a kernel has room for, which is an estimate until that is written."""
+
+
 def divides(op: Op) -> bool:
     """Whether partial results of a reduction can be combined."""
     return is_reduction(op) and op.op in COMBINE

@@ -44,7 +44,7 @@ from collections.abc import Collection
 from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import rename
-from pto_jit.lower.groups.axes import is_elementwise, reduced_axes
+from pto_jit.lower.groups.axes import is_elementwise, reduced_axes, touches_tiles
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.wholes.lines import STORES, Axis
 from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
@@ -63,6 +63,11 @@ def in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> list[
     return _Passes(loops, ops, rows).around() if _are_known(loops, ops, {row.axis for row in rows}) else None
 
 
+def body_in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> Block | None:
+    """What a loop does for one of its lines, in passes over rows of it; None as above."""
+    return _Passes(loops, ops, rows).inside() if _are_known(loops, ops, {row.axis for row in rows}) else None
+
+
 def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis]) -> bool:
     """Whether operations are elementwise, or reduce rows; and nothing is loaded that may have been stored before."""
     lines = loops.lines
@@ -78,7 +83,7 @@ def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis]) -> bool:
         elif op.op == "valid":
             if int(op.attr("axis")) not in lines.axes(op.args[0]):  # type: ignore[call-overload]
                 return False
-        elif not (is_elementwise(op) or op.op in _PLAIN) or (stored and op.op == "load"):
+        elif (stored and op.op == "load") or (touches_tiles(op) and not (is_elementwise(op) or op.op in _PLAIN)):
             return False
     return True
 
@@ -103,7 +108,7 @@ class _Passes:
             elif on:
                 self.wide[id(op)] = on[0]
             for r in op.results:
-                self.level[r.name] = before + divides(op)
+                self.level[r.name] = before + (divides(op) and id(op) in self.wide)
 
     def around(self) -> list[Stmt]:
         """The loops over rows."""
@@ -111,10 +116,20 @@ class _Passes:
         for line in self.outer:
             self.loops.at[line.axis] = self.loops.first(self.ops)
             self.loops.extents[line.axis] = self._some(line, head)
-        body: list[Stmt] = [*head.block, *self._narrow(0)]
+        body = (*head.block, *self.inside())
+        scope = self.loops.scope
+        block: Block = body if scope.named else (replace(scope, body=body),)
+        for line in reversed(self.outer):
+            block = (For("parallel", self.loops.at[line.axis], index(0), line.extent, index(line.part), block,
+                         proof=PROOF, loc=self.loc),)  # fmt: skip
+        return [*self.loops.scalars.block, *block]
+
+    def inside(self) -> Block:
+        """What is done for the lines of a part."""
+        body = self._narrow(0)
         for level in range(1, max(self.level.values(), default=0) + 1):
             for row in self.rows:
-                reductions = [op for op in self.ops if divides(op) and self.wide[id(op)] is row
+                reductions = [op for op in self.ops if divides(op) and self.wide.get(id(op)) is row
                               and self.level[op.results[0].name] == level]  # fmt: skip
                 body += self._reduced(row, reductions) if reductions else []
             body += self._narrow(level)
@@ -122,13 +137,7 @@ class _Passes:
         for row in self.rows:
             wide = [op for op in stores if self.wide.get(id(op)) is row]
             body += self._pass(row, wide, {}, []) if wide else []
-        body += [s for op in stores if id(op) not in self.wide for s in self.loops.smaller(op)]
-        scope = self.loops.scope
-        block: Block = tuple(body) if scope.named else (replace(scope, body=tuple(body)),)
-        for line in reversed(self.outer):
-            block = (For("parallel", self.loops.at[line.axis], index(0), line.extent, index(line.part), block,
-                         proof=PROOF, loc=self.loc),)  # fmt: skip
-        return [*self.loops.scalars.block, *block]
+        return (*body, *(s for op in stores if id(op) not in self.wide for s in self.loops.smaller(op)))
 
     def _some(self, line: DividedLine, scalars: Scalars) -> Operand:
         """How many lines a part has."""

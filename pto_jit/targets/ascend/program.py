@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
-from pto_jit.ir.nodes import Func, Module, Op
+from pto_jit.ir.nodes import Call, Func, Module, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import defs, statements
@@ -76,6 +76,7 @@ from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.rooms import with_rooms
 from pto_jit.targets.source.text import file_name, words_of
 
 _DEPTH = 128
@@ -128,10 +129,31 @@ def compile_module(
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
     sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
+    entry = _with_rooms(entry, {k.name: k for k in kernels})
     host = HostWriter(entry, kernels)
     sources[f"{entry.name}_orchestration.c"] = host.source(file)
     sources["README.md"] = _readme(module.name, entry.name, host.name, kernels)
     return AscendProgram(split, kernels, sources, lambda name: compile_module(called(module, name), debug=debug))
+
+
+def _with_rooms(entry: Func, kernels: Mapping[str, KernelForm]) -> Func:
+    """Host code that launches kernels for lengths that they have room for."""
+    dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(entry.body)
+            if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
+
+    def rooms(call: Call, length: Operand) -> Iterator[int]:
+        kernel = kernels[call.callee]
+        for parameter in kernel.parameters:
+            kind, k, *axis = parameter.origin
+            given = call.args[int(k)] if kind in ("argument", "extent") else None
+            if kind == "extent" and isinstance(length, Var):
+                same = dims.get(length.name) == (given, int(axis[0]))
+            else:
+                same = given == length
+            if same and parameter.name in kernel.limits:
+                yield kernel.limits[parameter.name]
+
+    return with_rooms(entry, rooms)
 
 
 class _Sizes(dict[str, int]):

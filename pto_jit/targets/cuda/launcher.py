@@ -8,7 +8,7 @@ the extents that it meets is chosen here once, for extents up to a bound, as the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, covering, covers, fit
 from pto_jit.targets.source.identifiers import Identifiers, stem_of
+from pto_jit.targets.source.rooms import with_rooms
 from pto_jit.targets.source.text import file_name, text_of
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
@@ -311,10 +312,19 @@ def _bounds(entry: Func, kernels: Sequence[Kernel]) -> dict[str, dict[str, int]]
     return out
 
 
+def _rooms(version: Version, call: Call, length: Operand) -> Iterator[int]:
+    """What a kernel that is launched has room for, of a length that it is given."""
+    given = {p.name: argument for p, argument in zip(version.kernel.func.params, call.args, strict=True)}
+    for macro, extent in version.kernel.capacities:
+        if isinstance(extent, Var) and given.get(extent.name) == length:
+            yield version.define(macro)
+
+
 def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str], dict[str, Version]]:
     """The host side of a module divided into kernels: files, name -> text, and how each kernel has to be compiled."""
     entry = module.func(module.entry)
     versions = versions_of(entry, kernels)
+    entry = with_rooms(entry, lambda call, length: _rooms(versions[call.callee], call, length))
     out = CModule(module, debug=False, fast=False, dialect=None)
     name = out.function_names[entry.name] = out.names.fresh(stem_of(entry.name))
     writer = HostWriter(out, entry, name, Identifiers(out.taken()), versions)

@@ -141,10 +141,18 @@ def test_tensors_that_overlap_in_a_way_that_would_give_other_results_are_refused
 
 
 @needs_compiler
+@pto.jit
+def sorted_rows(x, y):
+    n, m = x.shape
+    with pl.incore():
+        for r in pl.range(n, parallel=True):
+            pl.store(pl.sort(pl.load(x, [r, 0], [1, m])), [r, 0], y)
+
+
 def test_rows_and_tiles_that_do_not_fit_a_block_are_refused_at_the_launch() -> None:
     x = np.zeros((1, 1 << 18), np.float32)
     with pytest.raises(pto.LaunchError, match="PTO-X130"):
-        emulate(rows.softmax.compile(x, x, target="cuda"), x, np.zeros_like(x))
+        emulate(sorted_rows.compile(x, x, target="cuda"), x, np.zeros_like(x))
 
 
 def test_a_kernel_for_the_device_does_not_take_arrays_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

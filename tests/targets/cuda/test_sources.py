@@ -177,7 +177,7 @@ def test_runs_are_stored_as_a_whole(fn: Any, dtype: Any) -> None:
     """Beside each single store there is one of 16 bytes, whose elements the compiler does not store one by one."""
     spec = pto.spec((None, None), dtype)
     sources = fn.compile(spec, spec, target="cuda").sources
-    (file,) = (n for n in sources if n.endswith(".cu"))
+    file = next(n for n in sources if n.endswith(".cu"))
     text = toolchain.build(["nvcc", "-std=c++17", "-ptx", "-arch=sm_90", "--fmad=false", "-o", "kernel.ptx", file],
                            {**headers(), file: sources[file]}, "kernel.ptx").decode()  # fmt: skip
     stores = re.findall(r"st\.global(?:\.v(\d))?\.\w(\d+)", text)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""Rows that loops of the program load and reduce, of unknown extents: the same loops go over them in passes where they
+are too long for a block, as `passes` does for whole tensors.
+
+Before::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?x?,f32>, %y: !pto.memref<gm,?x?,f32>) {
+      %n = sdim %x {axis=0} : i64
+      %m = sdim %x {axis=1} : i64
+      SCOPE @f_incore_0
+        FOR %r:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
+          %t = tload %x[%r, 0] [1, %m] : !pto.tile<1x?xf32>
+          %max = tmax %t {axes=(0, 1), keepdims=false} : f32
+          %u = tsub %t, %max : !pto.tile<1x?xf32>
+          tstore %u, %y[%r, 0]
+        ENDFOR
+      ENDSCOPE
+      return
+    }
+
+After::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?x?,f32>, %y: !pto.memref<gm,?x?,f32>) {
+      %n = sdim %x {axis=0} : i64
+      %m = sdim %x {axis=1} : i64
+      %most = smin %m, 8192 : i64
+      %fits.room = sle %m, 65536 : bool_
+      IF %fits.room
+        SCOPE @f_incore_0
+          FOR %r:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
+            %t = tload %x[%r, 0] [1, %m] : !pto.tile<1x?xf32>
+            %max = tmax %t {axes=(0, 1), keepdims=false} : f32
+            %u = tsub %t, %max : !pto.tile<1x?xf32>
+            tstore %u, %y[%r, 0]
+          ENDFOR
+        ENDSCOPE
+      ELSE
+        SCOPE @f_incore_0
+          FOR %r.1:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
+            %max.5 = tfull -inf:f32, [1, 1] : !pto.tile<1x1xf32>
+            FOR %x_at.2:idx, 0:idx, %m:idx, 8192:idx
+              %left.2 = ssub %m, %x_at.2 : i64
+              %some.2 = smin %left.2, %most : i64
+              %t.2 = tload %x[%r.1, %x_at.2] [1, %some.2] : !pto.tile<1x?xf32>
+              %max.3 = tmax %t.2 {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
+              %max.4 = tmax %max.5, %max.3 : !pto.tile<1x1xf32>
+              %max.5 = tcopy %max.4 : !pto.tile<1x1xf32>
+            ENDFOR
+            %max.6 = tcopy %max.5 : !pto.tile<1x1xf32>
+            %max.7 = tmax %max.6 {axes=(0, 1), keepdims=false} : f32
+            FOR %x_at.3:idx, 0:idx, %m:idx, 8192:idx
+              %left.3 = ssub %m, %x_at.3 : i64
+              %some.3 = smin %left.3, %most : i64
+              %t.3 = tload %x[%r.1, %x_at.3] [1, %some.3] : !pto.tile<1x?xf32>
+              %u.1 = tsub %t.3, %max.7 : !pto.tile<1x?xf32>
+              tstore %u.1, %y[%r.1, %x_at.3]
+            ENDFOR
+          ENDFOR
+        ENDSCOPE
+      ENDIF
+      return
+    }
+
+The launch takes the kernel that has room: on ascend its own limit takes the place of the estimate (`rooms`).
+"""
+
+from __future__ import annotations
+
+from pto_jit.ir.flow import free_vars
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import block_defs, blocks, defs, rename, statements, use_counts, uses, with_blocks
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes
+from pto_jit.lower.names import BOOL, Scalars, index, source_name
+from pto_jit.lower.outwards import is_host
+from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
+from pto_jit.lower.wholes.lines import STORES, Lines, root_of
+from pto_jit.lower.wholes.parted import DividedLine, PartLoops
+from pto_jit.lower.wholes.partials import EXTREMES, ROOM, room
+from pto_jit.lower.wholes.passes import body_in_passes
+from pto_jit.semantic.rules import infer
+from pto_jit.semantic.table import effects
+from pto_jit.slotted import frozen, replace
+
+
+def with_passes(func: Func, parts: Parts, decisions: list[Decision]) -> Func:
+    """Host code whose loops go over rows in passes where these are too long; each is a `Decision`."""
+    if not any(isinstance(s, Scope) for s in statements(func.body)):
+        return func
+    divider = LoopsOverParts(func, parts, decisions)
+
+    def visit(block: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in block:
+            if isinstance(stmt, (If, While)) or (isinstance(stmt, For) and stmt.kind == "sequential"):
+                old = blocks(stmt)
+                new = tuple(map(visit, old))
+                out.append(stmt if all(a is b for a, b in zip(new, old, strict=True)) else with_blocks(stmt, new))
+            else:
+                out += _in_passes_if_long(divider, stmt) or (stmt,)
+        return block if len(out) == len(block) and all(a is b for a, b in zip(out, block, strict=True)) else tuple(out)
+
+    body = visit(func.body)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None:
+    """A scope with loops inside, or loops with one, or the same in passes where the host finds that rows are too long;
+    None where no row may be, or where what is done with them needs more than parts."""
+    found = _innermost(stmt)
+    if found is None:
+        return None
+    body, scope = found
+    rows = _Rows.of(body, scope, divider)
+    if rows is None:
+        return None
+    scalars = Scalars(divider.known.names, scope.loc)
+    lines = Lines(tuple(rows.ops), divider.kept)
+    limit = room(lines, (), rows.ops, divider.known, scalars, divider.parts.limits())
+    if limit is None or limit.row is None or isinstance(limit.elements, Const):
+        return None
+    passes = rows.in_passes(lines, scalars)
+    if passes is None:
+        return None
+    assert isinstance(limit.elements, Var)
+    host = _needed(scalars.block, {limit.elements.name} | {v.name for v in free_vars(passes)})
+    told = {limit.elements.name} | {v.name for v in free_vars(host)}
+    if told & block_defs((stmt,)):
+        return None  # rows of their own lengths
+    other = _with_innermost(stmt, passes)
+    names = divider.known.names
+    own = {v.name: names.fresh(source_name(v.name), v.type).name for s in statements((other,)) for v in defs(s)}
+    fits = names.fresh(ROOM, BOOL)
+    compared = Op("le", (fits,), (limit.elements, index(limit.most)), (), (), scope.loc)
+    reason = f"what is reduced along rows is, {divider.parts.part} elements at a time, where they are too long"
+    divider.decisions.append(Decision("reduction", (), True, reason, scope.loc))
+    return [*host, compared, If(fits, (stmt,), rename((other,), own), loc=scope.loc)]
+
+
+def _needed(block: list[Stmt], names: set[str]) -> Block:
+    """The checks of a block, and what makes variables that are needed: not the extents of tiles along other axes."""
+    out: list[Stmt] = []
+    for stmt in reversed(block):
+        own = {v.name for v in defs(stmt)}
+        if not own or own & names:
+            out.insert(0, stmt)
+            names = names | {v.name for v in uses(stmt)}
+    return tuple(out)
+
+
+def _innermost(stmt: Stmt) -> tuple[Block, Scope] | None:
+    """What the innermost of some loops does, all of which is in one scope, and this; None where there is no loop, or
+    more than one in another."""
+    scope: Scope | None = None
+    loops = 0
+    block: Block = (stmt,)
+    while True:
+        inner = [s for s in block if not is_host(s)]
+        if len(inner) != 1 or not isinstance(inner[0], (Scope, For)):
+            break
+        if isinstance(inner[0], Scope):
+            scope = inner[0]
+        elif inner[0].reductions or inner[0].checked:
+            return None
+        else:
+            loops += 1
+        block = inner[0].body
+    plain = all(isinstance(s, Op) for s in block)
+    return (block, scope) if scope is not None and loops and plain else None
+
+
+def _with_innermost(stmt: Stmt, body: Block) -> Stmt:
+    """The loops with another body in the innermost."""
+    assert isinstance(stmt, (Scope, For))
+    inner = next((s for s in stmt.body if not is_host(s)), None)
+    if isinstance(inner, (Scope, For)):
+        body = tuple(_with_innermost(s, body) if s is inner else s for s in stmt.body)
+    return replace(stmt, body=body)
+
+
+@frozen
+class _Rows:
+    """The operations of an iteration: what does not depend on tiles, the others, and elements that are stored last."""
+
+    first: list[Op]
+    ops: list[Op]
+    last: list[Op]
+    scope: Scope
+    divider: LoopsOverParts
+
+    @staticmethod
+    def of(body: Block, scope: Scope, divider: LoopsOverParts) -> _Rows | None:
+        """None where the order of the operations matters more than passes keep it."""
+        known = divider.known
+        made = block_defs(body)
+        inside = use_counts(body)
+        carried = {v.name for v in free_vars(body)} & made
+        if carried or any(known.assigned[name] > 1 or known.uses[name] > inside[name] for name in made):
+            return None
+        first, ops, last = list[Op](), list[Op](), list[Op]()
+        of_tiles: set[str] = set()
+        read, written = set[str](), list[str]()
+        for op in body:
+            assert isinstance(op, Op)
+            if op.op in ("load", "getelem"):
+                read.add(root_of(op.args[0], known.views))
+            if op.op in STORES or op.op == "setelem":
+                written.append(root_of(op.args[1], known.views))
+            if op.op == "setelem":
+                last.append(op)
+            elif is_host(op) and not any(isinstance(a, Var) and a.name in of_tiles for a in op.args):
+                first.append(op)
+            elif op.op == "assert" or (effects(op.op) == "writes" and op.op not in STORES):
+                return None
+            else:
+                of_tiles.update(r.name for r in op.results)
+                ops += _as_tile(op, divider)
+        # Tensors of other names may share memory: that is looked at where kernels are launched.
+        again = [name for name in written if name in read and (last or len(written) > 1)]
+        return None if again or len(set(written)) < len(written) else _Rows(first, ops, last, scope, divider)
+
+    def in_passes(self, lines: Lines, scalars: Scalars) -> Block | None:
+        """The same, in passes over the rows."""
+        known, part = self.divider.known, self.divider.parts.part
+        ops = [made for op in self.ops for made in self.divider.without_places(op, scalars)]
+        if ops != self.ops:
+            lines = Lines(tuple(ops), self.divider.kept)
+        every = [axis for op in ops for v in (*op.args, *op.results) for axis in lines.axes(v).values()]
+        rows: list[DividedLine] = []
+        for row in dict.fromkeys(every):
+            extent = known.extent(lines, row, ops, scalars, anywhere=True)
+            if extent is None:
+                return None
+            rows.append(DividedLine(row, extent, part))
+        loops = PartLoops([], {}, lines, scalars, known.names, self.scope, self.divider.parts.bounded)
+        passes = body_in_passes(loops, ops, rows)
+        return None if passes is None else (*self.first, *passes, *self.last)
+
+
+def _as_tile(op: Op, divider: LoopsOverParts) -> list[Op]:
+    """A reduction of a row to a number as one to a tile of one element, which is taken out of it."""
+    result = op.results[0] if op.results else None
+    if result is None or not isinstance(result.type, ScalarType) or not (is_reduction(op) or op.op in EXTREMES):
+        return [op]
+    axes = reduced_axes(op)
+    assert isinstance(op.args[0].type, TileType)
+    long = [k for k in axes if op.args[0].type.shape[k] != 1]
+    if len(long) != 1:
+        return [op]
+    attrs = {"axes": (long[0],), "keepdims": True}
+    (typ,) = infer(op.op, op.args, attrs)
+    one = divider.known.names.fresh(source_name(result.name), typ)
+    row = replace(op, results=(one,), attrs=tuple(attrs.items()))
+    divider.known.add({one.name: row})
+    kind = "max" if op.op in EXTREMES else op.op
+    return [row, Op(kind, (result,), (one,), (("axes", axes), ("keepdims", False)), (), op.loc)]
