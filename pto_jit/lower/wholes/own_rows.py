@@ -79,7 +79,7 @@ from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.lines import STORES, Lines, root_of
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
-from pto_jit.lower.wholes.partials import EXTREMES, ROOM, room
+from pto_jit.lower.wholes.partials import EXTREMES, ROOM, along, room
 from pto_jit.lower.wholes.passes import body_in_passes
 from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import effects
@@ -114,7 +114,7 @@ def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None
     if found is None:
         return None
     body, scope = found
-    rows = _Rows.of(body, scope, divider)
+    rows = _Rows.of(body, scope, divider) if any(map(_may_be_long, body)) else None
     if rows is None:
         return None
     scalars = Scalars(divider.known.names, scope.loc)
@@ -138,6 +138,14 @@ def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None
     reason = f"what is reduced along rows is, {divider.parts.part} elements at a time, where they are too long"
     divider.decisions.append(Decision("reduction", (), True, reason, scope.loc))
     return [*host, compared, If(fits, (stmt,), rename((other,), own), loc=scope.loc)]
+
+
+def _may_be_long(op: Stmt) -> bool:
+    """Whether an operation reduces a row of unknown extent."""
+    if not isinstance(op, Op) or not (over := along(op)):
+        return False
+    typ = op.args[0].type
+    return isinstance(typ, TileType) and any(typ.shape[k] is None for k in over)
 
 
 def _needed(block: list[Stmt], names: set[str]) -> Block:
