@@ -69,14 +69,15 @@ The launch takes the kernel that has room: on ascend its own limit takes the pla
 from __future__ import annotations
 
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Scope, Stmt, Var, While
-from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, rename, statements, use_counts, uses, with_blocks
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
+from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import STORES, Lines, root_of
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import EXTREMES, ROOM, along, room
@@ -125,19 +126,19 @@ def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None
     passes = rows.in_passes(lines, scalars)
     if passes is None:
         return None
-    assert isinstance(limit.elements, Var)
-    host = _needed(scalars.block, {limit.elements.name} | {v.name for v in free_vars(passes)})
-    told = {limit.elements.name} | {v.name for v in free_vars(host)}
-    if told & block_defs((stmt,)):
+    names = divider.known.names
+    fits = names.fresh(ROOM, BOOL)
+    scalars.block.append(Op("le", (fits,), (limit.elements, index(limit.most)), (), (), scope.loc))
+    host = _on_the_host(stmt, scalars.block, {fits.name} | {v.name for v in free_vars(passes)})
+    if host is None:
         return None  # rows of their own lengths
     other = _with_innermost(stmt, passes)
-    names = divider.known.names
+    made = block_defs((stmt,))
+    early = {v.name: names.fresh(source_name(v.name), v.type).name for s in host for v in defs(s) if v.name in made}
     own = {v.name: names.fresh(source_name(v.name), v.type).name for s in statements((other,)) for v in defs(s)}
-    fits = names.fresh(ROOM, BOOL)
-    compared = Op("le", (fits,), (limit.elements, index(limit.most)), (), (), scope.loc)
     reason = f"what is reduced along rows is, {divider.parts.part} elements at a time, where they are too long"
     divider.decisions.append(Decision("reduction", (), True, reason, scope.loc))
-    return [*host, compared, If(fits, (stmt,), rename((other,), own), loc=scope.loc)]
+    return [*rename(host, early), If(fits, (stmt,), rename((other,), own), loc=scope.loc)]
 
 
 def _may_be_long(op: Stmt) -> bool:
@@ -148,15 +149,29 @@ def _may_be_long(op: Stmt) -> bool:
     return isinstance(typ, TileType) and any(typ.shape[k] is None for k in over)
 
 
-def _needed(block: list[Stmt], names: set[str]) -> Block:
-    """The checks of a block, and what makes variables that are needed: not the extents of tiles along other axes."""
+def _on_the_host(stmt: Stmt, block: list[Stmt], names: set[str]) -> Block | None:
+    """What computes variables before some loops: of a block its checks and what makes the variables, not the extents of
+    tiles along other axes; and what these need of what the loops compute themselves, in the order of the program.  None
+    where that depends on the iteration."""
+    inside = {r.name: s for s in statements((stmt,)) if isinstance(s, Op) and is_host(s) for r in s.results}
+    made = block_defs((stmt,))
     out: list[Stmt] = []
-    for stmt in reversed(block):
-        own = {v.name for v in defs(stmt)}
+    for s in reversed(block):
+        own = {v.name for v in defs(s)}
         if not own or own & names:
-            out.insert(0, stmt)
-            names = names | {v.name for v in uses(stmt)}
-    return tuple(out)
+            out.insert(0, s)
+            names = names | {v.name for v in uses(s)}
+    wanted = [v.name for s in out for v in uses(s)]
+    early: dict[str, Op] = {}
+    while wanted:
+        name = wanted.pop()
+        if name not in made or name in early:
+            continue
+        if name not in inside or inside[name].op == "assert":
+            return None
+        early[name] = inside[name]
+        wanted += [v.name for v in uses(inside[name])]
+    return (*(s for name, s in inside.items() if name in early), *out)
 
 
 def _innermost(stmt: Stmt) -> tuple[Block, Scope] | None:
@@ -210,13 +225,13 @@ class _Rows:
             return None
         first, ops, last = list[Op](), list[Op](), list[Op]()
         of_tiles: set[str] = set()
-        read, written = set[str](), list[str]()
+        read, written = list[tuple[str, tuple[Operand, ...]]](), list[tuple[str, tuple[Operand, ...]]]()
         for op in body:
             assert isinstance(op, Op)
             if op.op in ("load", "getelem"):
-                read.add(root_of(op.args[0], known.views))
+                read.append(_place(op, 0, known))
             if op.op in STORES or op.op == "setelem":
-                written.append(root_of(op.args[1], known.views))
+                written.append(_place(op, 1, known))
             if op.op == "setelem":
                 last.append(op)
             elif is_host(op) and not any(isinstance(a, Var) and a.name in of_tiles for a in op.args):
@@ -226,9 +241,13 @@ class _Rows:
             else:
                 of_tiles.update(r.name for r in op.results)
                 ops += _as_tile(op, divider)
-        # Tensors of other names may share memory: that is looked at where kernels are launched.
-        again = [name for name in written if name in read and (last or len(written) > 1)]
-        return None if again or len(set(written)) < len(written) else _Rows(first, ops, last, scope, divider)
+        # A part that is stored is no other part that is loaded later.  Tensors of other names may share memory: that is
+        # looked at where kernels are launched.
+        tensors = [name for name, _ in written]
+        shared = [(name, place) for name, place in read if name in tensors]
+        if len(set(tensors)) < len(tensors) or (shared and (len(written) > 1 or set(shared) != set(written))):
+            return None
+        return _Rows(first, ops, last, scope, divider)
 
     def in_passes(self, lines: Lines, scalars: Scalars) -> Block | None:
         """The same, in passes over the rows."""
@@ -246,6 +265,13 @@ class _Rows:
         loops = PartLoops([], {}, lines, scalars, known.names, self.scope, self.divider.parts.bounded)
         passes = body_in_passes(loops, ops, rows)
         return None if passes is None else (*self.first, *passes, *self.last)
+
+
+def _place(op: Op, at: int, known: Known) -> tuple[str, tuple[Operand, ...]]:
+    """The tensor that an operation reads or writes, and which view of it from where on; at: which operand it is."""
+    tensor = op.args[at]
+    assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+    return root_of(tensor, known.views), (tensor, *op.args[at + 1 : at + 1 + tensor.type.rank])
 
 
 def _as_tile(op: Op, divider: LoopsOverParts) -> list[Op]:

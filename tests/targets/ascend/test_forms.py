@@ -339,7 +339,7 @@ def test_buffers_that_overlap_while_both_are_needed_are_found() -> None:
 @pytest.mark.parametrize("early", ["weight.1", "bias.1"])
 def test_a_value_that_another_overwrites_before_it_is_read_is_found(early: str) -> None:
     """In order as they are: instructions of one pipe, with barriers between them."""
-    (kernel,) = forms("layer_norm")
+    kernel = forms("layer_norm")[0]
     buffers = {t.buffer.name: t.buffer for t in tiles(kernel)}
     for late in ("sum", "t4"):
         home = buffers[late].address

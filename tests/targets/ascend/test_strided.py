@@ -150,7 +150,7 @@ def test_a_line_of_elements_that_lie_apart_is_no_longer_than_one_transfer_takes(
     """It was an internal error, as each of them is a row on chip."""
     x = np.zeros(40, np.float32)
     compiled = written(spread, x, np.zeros(80, np.float32)[::2])
-    (kernel,) = kernels_of(compiled)
+    kernel = kernels_of(compiled)[0]
     assert 1024 < max(kernel.limits.values()) <= MOST_ROWS  # two lines are on chip at a time
     with pytest.raises(pto.TargetError, match="more than 4095 elements, which lie apart") as error:
         written(spread, pto.spec((5000,), pl.f32), np.zeros(10000, np.float32)[::2])
