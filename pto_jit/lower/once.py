@@ -19,14 +19,19 @@ After::
 
 where nothing is written in between, whatever the tensor.  (An optimiser of scalar code does as much; this is for code
 that runs under masks, where the two are different loads.)
+
+What the condition of a `while` reads, and every test of it the same, is read in front of the loop: the condition is
+tested at least once.
 """
 
 from __future__ import annotations
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Continue, For, If, Op, Return, Stmt, Var, While
-from pto_jit.ir.walk import block_defs, blocks, statements, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, def_counts, statements, uses, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.kept import Element, element_of
+from pto_jit.slotted import replace
 
 Known = dict[Element, Var]
 """Elements with the variables that have their values."""
@@ -38,8 +43,30 @@ def read_once(block: Block) -> Block:
 
 
 def _block(block: Block, known: Known) -> Block:
-    result = tuple(_statement(s, known) for s in block)
-    return block if all(a is b for a, b in zip(block, result, strict=True)) else result
+    moved = tuple(s for stmt in block for s in (_with_reads_in_front(stmt) if isinstance(stmt, While) else (stmt,)))
+    result = tuple(_statement(s, known) for s in moved)
+    same = len(result) == len(block) and all(a is b for a, b in zip(block, result, strict=True))
+    return block if same else result
+
+
+def _with_reads_in_front(loop: While) -> Block:
+    """A loop behind the elements that its condition reads, if they are the same in every iteration, with what their
+    indices are computed from."""
+    if any(map(_may_write, statements((loop,)))):
+        return (loop,)
+    made, carried = def_counts((loop,)), {v.name for v in free_vars((loop,))}
+    moved: list[Op] = []
+    for op in loop.before:
+        if not isinstance(op, Op) or op.regions or _may_write(op) or len(op.results) != 1:
+            continue
+        (name,) = (r.name for r in op.results)
+        if made[name] == 1 and name not in carried and not any(made[v.name] for v in uses(op)):
+            moved.append(op)
+            made[name] = 0
+    if not any(op.op == "getelem" for op in moved):
+        return (loop,)
+    gone = set(map(id, moved))
+    return (*moved, replace(loop, before=tuple(s for s in loop.before if id(s) not in gone)))
 
 
 def _statement(stmt: Stmt, known: Known) -> Stmt:

@@ -380,7 +380,7 @@ class Elementwise:
             return b.select(by_zero, nothing, out)
         minus = b.icmp_signed("==", y, number(typ, -1))
         safe = b.select(b.or_(by_zero, minus), one, y)
-        rest = b.select(minus, nothing, b.srem(x, safe))
+        rest = b.srem(x, safe)  # 0 in both cases
         apart = b.and_(b.icmp_signed("!=", rest, nothing),
                        b.icmp_signed("<", b.xor(rest, y), nothing))  # fmt: skip
         if op == "floordiv":
@@ -388,9 +388,7 @@ class Elementwise:
             quotient = b.sub(quotient, b.zext(apart, typ))
             quotient = b.select(minus, b.sub(nothing, x), quotient)
             return b.select(by_zero, nothing, quotient)
-        if op == "mod":
-            rest = b.select(apart, b.add(rest, y), rest)
-        return b.select(by_zero, nothing, rest)
+        return b.select(apart, b.add(rest, y), rest) if op == "mod" else rest
 
     def _division_by(self, op: str, x: Value, divisor: int, dtype: DType) -> Value:
         """Quotient and remainder by a positive constant, without the cases that cannot be."""

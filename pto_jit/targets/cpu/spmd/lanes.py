@@ -18,6 +18,7 @@ from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu import access
 from pto_jit.targets.cpu.constants import (
+    F32,
     I1,
     I8,
     I32,
@@ -122,22 +123,50 @@ class Lanes:
         """Memory for a mask (which becomes registers)."""
         return [self.code.alloca(self._mask_memory(), "mask") for _ in range(self.parts)]
 
-    def _mask_memory(self) -> ir.Type:
-        """With mask registers a mask stays one; else it is kept as wide as the lanes, as comparisons give it."""
+    def _wide_mask(self) -> ir.Type:
+        """A mask as comparisons give it: a number per lane, as wide as the lanes, or a bit where masks have registers
+        of their own."""
         here = self.w.module.host.width
-        return vector(I1 if here == 64 else ir.IntType(8 * max(1, here // self.width)), self.width)
+        return vector(I1 if here == 64 else ir.IntType(8 * min(8, max(1, here // self.width))), self.width)
+
+    def _mask_memory(self) -> ir.Type:
+        wide = self._wide_mask()
+        if self.width == 1 or wide.element == I1:
+            return wide
+        return vector(F32, self.width * wide.element.width // 32)
 
     def save_mask(self, mask: Mask, slots: Sequence[Value]) -> None:
-        typ = self._mask_memory()
         for part, slot in zip(self.full(mask), slots, strict=True):
-            self.code.b.store(part if typ == part.type else self.code.b.sext(part, typ), slot)
+            self._save_part(self._widened(part), slot)
+
+    def narrow_mask(self, slots: Sequence[Value], conditions: Sequence[list[Value]]) -> None:
+        """Leave the lanes in a mask in memory for which all conditions hold."""
+        for p, slot in enumerate(slots):
+            mask = self._load_part(slot)
+            for cond in conditions:
+                mask = self.code.b.and_(mask, self._widened(cond[p]))
+            self._save_part(mask, slot)
 
     def load_mask(self, slots: Sequence[Value]) -> list[Value]:
-        typ = self._mask_memory()
-        raw = [self.code.b.load(s, typ=typ) for s in slots]
-        if typ == vector(I1, self.width):
+        raw = list(map(self._load_part, slots))
+        if raw[0].type == vector(I1, self.width):
             return raw
-        return [self.code.b.icmp_signed("<", r, zero(typ)) for r in raw]
+        return [self.code.b.icmp_signed("<", r, zero(r.type)) for r in raw]
+
+    def _widened(self, mask: Value) -> Value:
+        wide = self._wide_mask()
+        return mask if mask.type == wide else self.code.b.sext(mask, wide)
+
+    def _load_part(self, slot: Value) -> Value:
+        typ, wide = self._mask_memory(), self._wide_mask()
+        part = self.code.b.load(slot, typ=typ)
+        return part if typ == wide else self.code.b.bitcast(part, wide)
+
+    def _save_part(self, part: Value, slot: Value) -> None:
+        b, typ = self.code.b, self._mask_memory()
+        if typ != part.type:  # the optimiser would keep a bit per lane, of which numbers are made again and again
+            part = call_intrinsic(b, "arithmetic.fence", typ, b.bitcast(part, typ))
+        b.store(part, slot)
 
     # -- variables ------------------------------------------------------------------------------------------------
 

@@ -164,6 +164,8 @@ def _choose(
         return _side_by_side(w, form, variance, traits)
     if light and traits.loss_inside > traits.gain_inside:
         return None
+    if (traits.divides_inside or (traits.divides_wide and w.module.host.width < 64)) and not traits.math:
+        return None  # one lane after the other divides, and all wait for the one that does so most often
     widest = traits.floats or traits.integers or 8
     simple = not (traits.control or traits.math or traits.repeats)
     if simple and (traits.apart or (widest < 4 and not alone)):

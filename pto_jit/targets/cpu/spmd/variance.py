@@ -22,7 +22,8 @@ Step = int | None
 """By how much an index grows from lane to lane: 0 uniform, None neither known nor constant."""
 
 MATH = frozenset(RECIPES) - {"sqrt", "reciprocal"} | {"pow", "fmod", "gelu", "rand_at", "randn_at"}
-DIVISIONS = frozenset(["floordiv", "mod", "pow", "fmod"])
+INTEGER_DIVISIONS = frozenset(["floordiv", "mod", "fmod"])
+DIVISIONS = INTEGER_DIVISIONS | {"pow"}
 
 _INSIDE = 8  # how often a loop inside is taken to run
 _MATH, _PARTED, _CARRIED = 9, 1, 3  # cycles that a lane saves: exp and the like, branches, waiting for the last result
@@ -55,6 +56,10 @@ class Traits:
     loss_inside: int = 0
     waits: bool = False
     """A loop inside carries a float, which no compiler may sum in another order."""
+    divides_inside: bool = False
+    """In loops that lanes leave at different times: integers are divided, which no processor does in vectors, and
+    integers of 64 bits by constants (`divides_wide`), for which few have the products."""
+    divides_wide: bool = False
 
 
 @mutable
@@ -203,6 +208,8 @@ class Variance:
             match node:
                 case Compute():
                     self._measure_op(node.op, out, depth, along=along)
+                    if ragged:
+                        self._measure_division(node.op, out)
                     if node.op.op == "select" and not self.uniform(node.op.args[0]):  # it was a branch
                         out.branches_inside |= ragged
                         out.gain_inside += _PARTED * _often(depth) * (not along)
@@ -250,6 +257,16 @@ class Variance:
             self.steps[r.name] = self._step(op)
             if r.type.dtype.kind == "f" or op.op == PREFIX:
                 _widen(out, r.type.dtype)
+
+    def _measure_division(self, op: Op, out: Traits) -> None:
+        result = op.results[0].type if op.results else None
+        if op.op not in INTEGER_DIVISIONS or not isinstance(result, ScalarType) or result.dtype.kind not in "iu":
+            return
+        by = op.args[1]
+        if not isinstance(by, Const):
+            out.divides_inside |= not all(map(self.uniform, op.args))
+        elif result.dtype.bits == 64 and int(by.value) & (int(by.value) - 1):
+            out.divides_wide |= not self.uniform(op.args[0])
 
     def step(self, operand: Operand) -> Step:
         if self.uniform(operand):

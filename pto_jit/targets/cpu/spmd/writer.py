@@ -244,6 +244,16 @@ class LaneWriter(Lanes):
             else:
                 uniform.append(self.w.scalar(cond))
         mask = self.mask
+        if different:
+            # lanes that stay will copy again when they leave
+            self._capture(node, mask)
+            live = self.loops[-1].live
+            assert live is not None
+            self.narrow_mask(live, different)
+            # of what is kept: else it would be made in the body, of one bit per lane
+            onward = code.all_of([*uniform, self.any(self.load_mask(live))])
+            code.b.cbranch(onward, body, done)
+            return
         for cond in uniform:
             onward = code.block("common")
             if node.captures:
@@ -255,19 +265,7 @@ class LaneWriter(Lanes):
             else:
                 code.b.cbranch(cond, onward, done)
             code.at(onward)
-        if not different:
-            code.b.branch(body)
-            return
-        # lanes that stay will copy again when they leave
-        self._capture(node, mask)
-        lanes = mask
-        for cond in different:
-            lanes = self.both(lanes, cond)
-        assert lanes is not None
-        live = self.loops[-1].live
-        assert live is not None
-        self.save_mask(lanes, live)
-        code.b.cbranch(self.any(lanes), body, done)
+        code.b.branch(body)
 
 
 def _needs_lanes(nodes: Sequence[Node]) -> bool:

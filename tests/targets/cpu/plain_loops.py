@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Loops over elements as they are written for Numba, and what plain Python makes of them.
+
+``check()`` runs all of them compiled and as plain Python, on the processor at hand or what it pretends to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import pto_jit as pto
+
+SIZES = (0, 1, 15, 16, 17, 1000)
+INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+DTYPES = (*INTEGERS, np.float16, np.float32, np.float64)
+Case = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def prime(x, y):
+    """A `while` that is left early, and divides."""
+    for i in range(x.shape[0]):
+        n = x[i]
+        ok = n > 1
+        d = 2
+        while d * d <= n:
+            if n % d == 0:
+                ok = False
+                break
+            d += 1
+        y[i] = 1 if ok else 0
+
+
+def common_divisor(x, y):
+    for i in range(x.shape[0]):
+        p = x[i]
+        q = y[i]
+        while q != 0:
+            p, q = q, p % q
+        y[i] = p
+
+
+def digits(x, y):
+    for i in range(x.shape[0]):
+        n = x[i]
+        s = 0
+        while n > 0:
+            s += n % 10
+            n //= 10
+        y[i] = s
+
+
+def power_above(x, y):
+    """The condition reads an element that no iteration changes."""
+    for i in range(x.shape[0]):
+        p = 1
+        while p < x[i]:
+            p *= 2
+        y[i] = p
+
+
+def doubled_up_to(x, y):
+    """What the condition reads is what the body writes."""
+    for i in range(x.shape[0]):
+        y[i] = 1
+        while y[i] < x[i]:
+            y[i] = y[i] + y[i]
+
+
+def place(x, y, out):
+    """The place of each element of y among the sorted ones of x."""
+    n = x.shape[0]
+    for i in range(y.shape[0]):
+        lo = 0
+        hi = n
+        while lo < hi:
+            mid = (lo + hi) // 2
+            if x[mid] < y[i]:
+                lo = mid + 1
+            else:
+                hi = mid
+        out[i] = lo
+
+
+def escapes(x, y, out):
+    for i in range(x.shape[0]):
+        a = 0.0
+        b = 0.0
+        n = 0
+        while n < 30 and a * a + b * b <= 4.0:
+            t = a * a - b * b + x[i]
+            b = 2.0 * a * b + y[i]
+            a = t
+            n += 1
+        out[i] = n
+
+
+def _drawn(rng: np.random.Generator, dtype: type, n: int) -> np.ndarray:
+    """Small numbers, few of them; of floats also NaN, infinities and both zeros."""
+    x = rng.integers(0, 100, n).astype(dtype)
+    if np.dtype(dtype).kind == "f" and n > 3:
+        x[rng.integers(0, n, n // 4)] = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, 0.0], dtype), n // 4)
+    elif np.dtype(dtype).kind == "i":
+        x[::3] = -x[::3]
+    return x
+
+
+def cases(dtype: type, n: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Functions with their arguments, for one dtype and one number of elements."""
+    x, y = _drawn(rng, dtype, n), _drawn(rng, dtype, n)
+    if np.dtype(dtype).kind != "f":
+        yield prime, (x, np.zeros(n, np.int64))
+        yield common_divisor, (abs(x), abs(y))
+        yield digits, (x, np.zeros(n, np.int32))
+        yield power_above, (abs(x) // 2, np.zeros(n, np.int64))
+        yield doubled_up_to, (abs(x) // 2, np.zeros(n, dtype))
+    else:
+        small = rng.uniform(-2, 2, (2, n)).astype(dtype)
+        if dtype is not np.float16:
+            yield escapes, (small[0], small[1], np.zeros(n, np.int64))
+    yield place, (np.sort(x), y, np.zeros(n, np.int64))
+
+
+def check() -> None:
+    rng = np.random.default_rng(5)
+    for dtype in DTYPES:
+        for n in SIZES:
+            for function, arguments in cases(dtype, n, rng):
+                expected = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+                with np.errstate(all="ignore"):
+                    result = function(*expected)
+                name = f"{function.__name__}, {n} of {np.dtype(dtype)}"
+                kernel = pto.jit(function)
+                assert kernel(*arguments) == result, name
+                for got, wanted in zip(arguments, expected, strict=True):
+                    np.testing.assert_array_equal(got, wanted, err_msg=name)

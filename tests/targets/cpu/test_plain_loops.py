@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""Loops over elements give what plain Python gives, whatever the vectors of the processor; which run in lanes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+from pto_jit.targets.cpu.loading import host
+from tests.targets.cpu import plain_loops
+from tests.targets.cpu.processors import runs_here
+
+ROOT = Path(__file__).parents[3]
+
+
+def _groups(text: str) -> bool:
+    """Whether a loop goes over groups of lanes."""
+    return re.search(r"^groups", text, flags=re.M) is not None
+
+
+def _on(level: str, *lines: str) -> str:
+    """What a process prints that runs these lines on a lesser processor."""
+    if not runs_here(level):
+        pytest.skip("this processor has less itself")
+    first = ("from tests.targets.cpu.processors import pretend", f"pretend({level!r})")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join((*first, *lines))], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_plain_loops_are_what_they_are_in_python() -> None:
+    plain_loops.check()
+
+
+@pytest.mark.parametrize("level", ["sse2", "avx2"])
+def test_plain_loops_on_a_lesser_processor(level: str) -> None:
+    _on(level, "from tests.targets.cpu.plain_loops import check", "check()")
+
+
+def test_loops_that_are_left_at_different_times_do_not_divide_in_lanes() -> None:
+    x = np.arange(100)
+    assert not _groups(pto.jit(plain_loops.prime).compile(x, x.copy()).ir("llvm"))
+    assert not _groups(pto.jit(plain_loops.common_divisor).compile(x, x.copy()).ir("llvm"))
+    wide = _groups(pto.jit(plain_loops.digits).compile(x, x.copy()).ir("llvm"))
+    assert wide == (host().width == 64), "divisions of 64 bits by constants are products of 128 bits"
+    x = x.astype(np.int32)
+    assert _groups(pto.jit(plain_loops.digits).compile(x, x.copy()).ir("llvm"))
+
+
+def test_elements_that_conditions_read_are_read_in_front_of_the_loop() -> None:
+    x = np.arange(100)
+    text = pto.jit(plain_loops.power_above).compile(x, x.copy()).ir("llvm")
+    loop = text[text.index("\nwhile") : text.index("\ndone")]
+    assert _groups(text) and "load <" in text and not re.search(r"masked\.load| load <\d+ x i64>, ptr %\S+, align 8",
+                                                                 loop)  # fmt: skip
+
+
+def test_masks_stay_as_wide_as_lanes_where_they_have_no_registers() -> None:
+    assembly = _on(
+        "avx2", "import numpy as np, pto_jit as pto", "from tests.targets.cpu.plain_loops import power_above",
+        "x = np.arange(100)", "print(pto.jit(power_above).compile(x, x.copy()).ir('assembly'))",
+    )  # fmt: skip
+    assert "vtestpd" in assembly and "vpackssdw" not in assembly
