@@ -14,6 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, f32, f64, i64
+from pto_jit.targets.cpu import bits
 from pto_jit.targets.cpu.constants import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
 from pto_jit.targets.cpu.conversions import convert, from_f32, to_f32
 from pto_jit.targets.cpu.extremes import Extremes
@@ -340,6 +341,11 @@ class Elementwise:
                 return self._division(op, x, args[1], dtype)
             case "pow":
                 return self._power(x, args[1], dtype)
+            case bits.ONES:
+                return call_intrinsic(b, "ctpop", typ, x)
+            case bits.LENGTH:
+                zeros = call_intrinsic(b, "ctlz", typ, x, number(I1, False))
+                return b.sub(number(typ, dtype.bits), zeros)
             case "floor" | "ceil" | "trunc" | "round":
                 return x
             case "isnan" | "isinf":

@@ -14,6 +14,7 @@ from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Opera
 from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.ir.walk import TENSOR_VIEWS, WRITES
 from pto_jit.targets.cpu.analysis import repeated_products
+from pto_jit.targets.cpu.bits import without_bit_loops
 from pto_jit.targets.cpu.constants import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -260,6 +261,7 @@ def write_module(
 
     `tasks`: the entry's calls become tasks of a graph; `name`: of the entry, if it is given one.
     """
+    module = module if debug else without_bit_loops(module)
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
     if config.debug_info:

@@ -97,6 +97,116 @@ def escapes(x, y, out):
         out[i] = n
 
 
+def ones(x, y):
+    for i in range(x.shape[0]):
+        v = x[i]
+        n = 0
+        while v:
+            v &= v - 1
+            n += 1
+        y[i] = n
+
+
+def positive_ones(x, y):
+    """Of a negative number none are counted, and it stays what it is."""
+    for i in range(x.shape[0]):
+        v = x[i]
+        n = 100
+        while v > 0:
+            n -= 3
+            v = (v - 1) & v
+        y[i] = n + int(v)
+
+
+def length(x, y):
+    for i in range(x.shape[0]):
+        v = x[i]
+        n = 0
+        while v > 0:
+            v >>= 1
+            n += 1
+        y[i] = n + int(v)
+
+
+def logarithm(x, y):
+    for i in range(x.shape[0]):
+        v = x[i]
+        n = 0
+        while 1 < v:
+            v //= 2
+            n += 1
+        y[i] = n * 1000 + int(v)
+
+
+def octal(x, y):
+    """Down to three bits."""
+    for i in range(x.shape[0]):
+        v = x[i]
+        n = 0
+        while v >= 8:
+            v >>= 1
+            n += 1
+        y[i] = n * 1000 + int(v)
+
+
+def zeros_below(x, y):
+    for i in range(x.shape[0]):
+        v = x[i]
+        n = 0
+        if v != 0:
+            while v & 1 == 0:
+                v >>= 1
+                n += 1
+        y[i] = n * 1000 + int(v & 63)
+
+
+def bits(x, y):
+    """Sums of bits, in several ways."""
+    for i in range(x.shape[0]):
+        v = x[i]
+        total = 5
+        odd = 3
+        fewer = 0
+        twice = 0
+        while v > 0:
+            total += int(v & 1)
+            odd ^= int(v & 1)
+            fewer -= int(v % 2)
+            if v & 1:
+                twice += 2
+            v >>= 1
+        y[i] = total + 100 * odd + 1000 * fewer + 100000 * twice
+
+
+def last_seen(x, y):
+    """What an iteration leaves behind beside its counters."""
+    for i in range(x.shape[0]):
+        v = x[i]
+        last = v
+        n = 0
+        while v > 0:
+            last = v
+            v >>= 1
+            n += 1
+        y[i] = n + int(last)
+
+
+def differences(x, y):
+    """The bits in which neighbours differ, counted through two loops."""
+    total = 0
+    for i in range(1, x.shape[0]):
+        v = x[i] ^ x[i - 1]
+        while v != 0:
+            v &= v - 1
+            total += 1
+    for i in range(y.shape[0]):
+        y[i] = total
+    return total
+
+
+BIT_LOOPS = (ones, positive_ones, length, logarithm, octal, zeros_below, bits, last_seen, differences)
+
+
 def _drawn(rng: np.random.Generator, dtype: type, n: int) -> np.ndarray:
     """Small numbers, few of them; of floats also NaN, infinities and both zeros."""
     x = rng.integers(0, 100, n).astype(dtype)
@@ -116,6 +226,11 @@ def cases(dtype: type, n: int, rng: np.random.Generator) -> Iterator[Case]:
         yield digits, (x, np.zeros(n, np.int32))
         yield power_above, (abs(x) // 2, np.zeros(n, np.int64))
         yield doubled_up_to, (abs(x) // 2, np.zeros(n, dtype))
+        limits = np.iinfo(dtype)
+        wide = rng.integers(limits.min, limits.max, n, dtype, endpoint=True)
+        wide[: n // 4] = rng.choice(np.array([limits.min, limits.max, 0, 1, 2, 7, 8], dtype), n // 4)
+        for function in BIT_LOOPS:
+            yield function, (wide, np.zeros(n, np.int64))
     else:
         small = rng.uniform(-2, 2, (2, n)).astype(dtype)
         if dtype is not np.float16:

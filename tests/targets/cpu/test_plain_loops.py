@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -69,3 +70,17 @@ def test_masks_stay_as_wide_as_lanes_where_they_have_no_registers() -> None:
         "x = np.arange(100)", "print(pto.jit(power_above).compile(x, x.copy()).ir('assembly'))",
     )  # fmt: skip
     assert "vtestpd" in assembly and "vpackssdw" not in assembly
+
+
+@pytest.mark.parametrize("function", [f for f in plain_loops.BIT_LOOPS if f is not plain_loops.last_seen])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, np.uint8])
+def test_loops_over_bits_are_instructions(function: Callable[..., None], dtype: type) -> None:
+    x, y = np.zeros(100, dtype), np.zeros(100, np.int64)
+    text = pto.jit(function).compile(x, y).ir("llvm")
+    assert "while" not in text and re.search(r"llvm\.ct(pop|lz)\.", text)
+
+
+def test_a_loop_that_leaves_more_behind_stays() -> None:
+    x = np.zeros(100, np.int64)
+    text = pto.jit(plain_loops.last_seen).compile(x, x.copy()).ir("llvm")
+    assert "while" in text and "llvm.ct" not in text
