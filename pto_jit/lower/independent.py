@@ -7,8 +7,9 @@ and a processor's lanes may be one iteration each: a product written as three lo
 along the columns although each sum stays in order.  What an inner loop without carried variables has is left to the
 optimiser, which takes the iterations of innermost loops together by itself; these are the loops around a loop or a
 `while` that carries something, innermost ones with functions such as `exp` and reads at indices read from memory (the
-optimiser compares where accesses may lie, and does not know that of such reads), and innermost ones that carry running
-extremes or running sums of integers (`scans`), or look for a greatest or least element (`extrema`).
+optimiser compares where accesses may lie, and does not know that of such reads), innermost ones that store to narrow
+elements under conditions (for which many processors have no masks), and innermost ones that carry running extremes or
+running sums of integers (`scans`), or look for a greatest or least element (`extrema`).
 
 What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
 (`For.proof` of a sequential loop).
@@ -19,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Stmt, Var, While
-from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Module, Op, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, map_funcs, statements, with_blocks
 from pto_jit.lower.cost import DEAR
 from pto_jit.lower.decisions import Decision
@@ -99,7 +100,10 @@ def _is_candidate(loop: For, root: Root) -> bool:
         return True
     inside = list(statements(loop.body))
     loops = [s for s in inside if isinstance(s, (For, While))]
-    if not (any(isinstance(s, While) or _carried(s) or kept_elements(s) for s in loops) if loops else _gathers(inside)):
+    if loops:
+        if not any(isinstance(s, While) or _carried(s) or kept_elements(s) for s in loops):
+            return False
+    elif not (_gathers(inside) or _stores_narrow(inside)):
         return False
     if _carried(loop):
         return False
@@ -134,6 +138,13 @@ def _gathers(body: Sequence[Stmt]) -> bool:
         if indirect or op.op == "getelem":
             loaded.update(r.name for r in op.results)
     return False
+
+
+def _stores_narrow(body: Sequence[Stmt]) -> bool:
+    """Whether elements of one or two bytes are stored under conditions."""
+    branches = [inner for s in body if isinstance(s, If) for inner in (*s.then, *s.orelse)]
+    values = [s.args[0].type for s in branches if isinstance(s, Op) and s.op == "setelem"]
+    return any(isinstance(typ, ScalarType) and typ.dtype.bytes < 4 for typ in values)
 
 
 def is_other(stmt: Stmt) -> bool:

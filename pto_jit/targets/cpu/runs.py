@@ -3,7 +3,8 @@
 
 x86 has them for 4 and 8 bytes with AVX and for all elements with AVX-512; ARM's vectors of 128 bits have none.  LLVM
 would test each lane and access it by itself.  Here a function of the module accesses each run of neighbouring lanes
-that the mask holds for in pieces of 16, 8, 4, 2 and 1 lanes: what the end of a row leaves is one run.
+that the mask holds for in two pieces that may overlap, if runs are few (what the end of a row leaves is one), else each
+lane.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pto_jit.dtypes import DType
 from pto_jit.targets.cpu.code import Code
 from pto_jit.targets.cpu.constants import I1, I8, I64, PTR, VOID, Value, number, vector, zero
 from pto_jit.targets.cpu.loading import host
-from pto_jit.targets.cpu.vector import call_intrinsic, lane_count
+from pto_jit.targets.cpu.vector import call_intrinsic
 
 _FEW = 8  # lanes that LLVM tests one by one at less cost
+_RUNS = 3  # runs of lanes, from more of which on each lane is an access
 
 
 def by_runs(dtype: DType, lanes: int) -> bool:
@@ -62,8 +64,8 @@ def _function(module: ir.Module, typ: ir.VectorType, size: int, loads: bool) -> 
 
 def _write(function: ir.Function, typ: ir.VectorType, size: int, loads: bool) -> None:
     """The register lies in memory of the function, into which or out of which the runs are copied."""
-    entry, whole, part, run, leave = (
-        function.append_basic_block(name) for name in ("entry", "whole", "part", "run", "leave")
+    entry, whole, part, lane, decided, run, leave = (
+        function.append_basic_block(name) for name in ("entry", "whole", "part", "lane", "decided", "run", "leave")
     )
     b: Any = ir.IRBuilder(entry)
     place, bits, *values = function.args
@@ -81,19 +83,45 @@ def _write(function: ir.Function, typ: ir.VectorType, size: int, loads: bool) ->
 
     b.position_at_end(part)
     b.store(zero(typ) if loads else values[0], kept)
+    starts = b.and_(bits, b.not_(b.shl(bits, number(word, 1))))
+    scattered = b.icmp_unsigned(">", call_intrinsic(b, "ctpop", word, starts), number(word, _RUNS))
+    b.cbranch(scattered, lane, decided)
+
+    b.position_at_end(lane)  # where runs are short and many no jump is foreseen but those of a loop
+    rest = b.phi(word)
+    rest.add_incoming(bits, part)
+    at = b.mul(_index(b, call_intrinsic(b, "cttz", word, rest, number(I1, True))), number(I64, size))
+    _move(b, place, kept, at, typ.element, size, loads)
+    others = b.and_(rest, b.sub(rest, number(word, 1)))
+    rest.add_incoming(others, lane)
+    b.cbranch(b.icmp_signed("==", others, number(word, 0)), leave, lane)
+
+    b.position_at_end(decided)
     b.cbranch(b.icmp_signed("==", bits, number(word, 0)), leave, run)
 
     b.position_at_end(run)
     left = b.phi(word)
-    left.add_incoming(bits, part)
+    left.add_incoming(bits, decided)
     first = call_intrinsic(b, "cttz", word, left, number(I1, True))
     behind = b.xor(b.lshr(left, first), number(word, -1))  # not zero: not all bits are set
     length = call_intrinsic(b, "cttz", word, behind, number(I1, True))
-    at = b.mul(first if word == I64 else b.zext(first, I64), number(I64, size))
+    at = b.mul(_index(b, first), number(I64, size))
+    over = b.append_basic_block("over")
     lanes = typ.count // 2
-    while lanes:
-        at = _copy(b, place, kept, at, b.and_(length, number(word, lanes)), vector(typ.element, lanes), size, loads)
+    while lanes > 1:  # two pieces that may overlap: one jump that depends on the length
+        copy, shorter = b.append_basic_block("copy"), b.append_basic_block("shorter")
+        b.cbranch(b.icmp_unsigned(">=", length, number(word, lanes)), copy, shorter)
+        b.position_at_end(copy)
+        behind = b.mul(_index(b, b.sub(length, number(word, lanes))), number(I64, size))
+        for start in (at, b.add(at, behind)):
+            _move(b, place, kept, start, vector(typ.element, lanes), size, loads)
+        b.branch(over)
+        b.position_at_end(shorter)
         lanes //= 2
+    _move(b, place, kept, at, typ.element, size, loads)
+    b.branch(over)
+
+    b.position_at_end(over)
     lowest = b.and_(left, b.sub(number(word, 0), left))
     following = b.and_(left, b.add(left, lowest))  # the carry clears the lowest run
     left.add_incoming(following, b.block)
@@ -106,20 +134,12 @@ def _write(function: ir.Function, typ: ir.VectorType, size: int, loads: bool) ->
         b.ret_void()
 
 
-def _copy(
-    b: Any, place: Value, kept: Value, at: Value, wanted: Value, piece: ir.Type, size: int, loads: bool
-) -> Value:
-    """Copy one piece if a bit of `wanted` is set; how many bytes from the beginning the next lies."""
-    before, copy, after = b.block, b.append_basic_block("copy"), b.append_basic_block("copied")
-    b.cbranch(b.icmp_signed("!=", wanted, number(wanted.type, 0)), copy, after)
-    b.position_at_end(copy)
+def _index(b: Any, value: Value) -> Value:
+    return value if value.type == I64 else b.zext(value, I64)
+
+
+def _move(b: Any, place: Value, kept: Value, at: Value, piece: ir.Type, size: int, loads: bool) -> None:
+    """One piece from memory into the register, or the other way."""
     outside, inside = (b.gep(pointer, [at], source_etype=I8) for pointer in (place, kept))
     source, to = (outside, inside) if loads else (inside, outside)
     b.store(b.load(source, typ=piece, align=size), to, align=size)
-    further = b.add(at, number(I64, lane_count(piece) * size))
-    b.branch(after)
-    b.position_at_end(after)
-    following = b.phi(I64)
-    following.add_incoming(at, before)
-    following.add_incoming(further, copy)
-    return following

@@ -207,6 +207,26 @@ def differences(x, y):
 BIT_LOOPS = (ones, positive_ones, length, logarithm, octal, zeros_below, bits, last_seen, differences)
 
 
+def marked(x, y, out):
+    """Elements that are not read are stored under a condition."""
+    for i in range(x.shape[0]):
+        if x[i] > 3:
+            out[i] = 1
+
+
+def chosen(x, y, out):
+    for i in range(x.shape[0]):
+        if x[i] > y[i]:
+            out[i] = y[i]
+
+
+def chosen_outside(x, y, out):
+    """Behind some index there is nothing: it must not be read, nor written back."""
+    for i in range(x.shape[0]):
+        if i < out.shape[0] and x[i] > y[i]:
+            out[i] = x[i]
+
+
 def _drawn(rng: np.random.Generator, dtype: type, n: int) -> np.ndarray:
     """Small numbers, few of them; of floats also NaN, infinities and both zeros."""
     x = rng.integers(0, 100, n).astype(dtype)
@@ -235,6 +255,10 @@ def cases(dtype: type, n: int, rng: np.random.Generator) -> Iterator[Case]:
         small = rng.uniform(-2, 2, (2, n)).astype(dtype)
         if dtype is not np.float16:
             yield escapes, (small[0], small[1], np.zeros(n, np.int64))
+    for z in (y, np.roll(x, 1), np.where(np.arange(n) % 31 == 0, 127, 0).astype(dtype)):
+        yield marked, (z, y, np.zeros(n, dtype))
+        yield chosen, (x, z, np.ones(n, dtype))
+        yield chosen_outside, (x, z, np.ones(2 * n // 3, dtype))
     yield place, (np.sort(x), y, np.zeros(n, np.int64))
 
 

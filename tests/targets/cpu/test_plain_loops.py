@@ -84,3 +84,14 @@ def test_a_loop_that_leaves_more_behind_stays() -> None:
     x = np.zeros(100, np.int64)
     text = pto.jit(plain_loops.last_seen).compile(x, x.copy()).ir("llvm")
     assert "while" in text and "llvm.ct" not in text
+
+
+@pytest.mark.parametrize("function", [plain_loops.marked, plain_loops.chosen])
+def test_narrow_elements_are_stored_under_masks_or_by_runs(function: Callable[..., None]) -> None:
+    x = np.zeros(100, np.uint8)
+    text = pto.jit(function).compile(x, x.copy(), x.copy()).ir("llvm")
+    assert _groups(text) == (host().width < 64), "where masks have registers the loop vectoriser does it"
+    lines = ("x = np.zeros(100, np.uint8)", f"k = pto.jit(plain_loops.{function.__name__})",
+             "print(k.compile(x, x.copy(), x.copy()).ir('llvm'))")  # fmt: skip
+    text = _on("avx2", "import numpy as np, pto_jit as pto", "from tests.targets.cpu import plain_loops", *lines)
+    assert _groups(text) and "pto.save.32.i8" in text

@@ -170,6 +170,8 @@ def _choose(
     simple = not (traits.control or traits.math or traits.repeats)
     if simple and (traits.apart or (widest < 4 and not alone)):
         return None  # the loop vectoriser does these as well, and packs narrow numbers
+    if alone and traits.control and w.module.host.width == 64 and not (traits.math or traits.repeats or traits.apart):
+        return None  # where masks have registers, it does these, too
     width = w.module.host.width // widest
     parts = 2 if traits.repeats else 1  # a loop waits for its own results: two chains fill the time
     if not traits.repeats and not traits.math and traits.operations <= _SHORT:
