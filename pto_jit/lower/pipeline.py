@@ -18,6 +18,7 @@ from pto_jit.lower.if_conversion import convert_ifs
 from pto_jit.lower.independent import find_independent
 from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.invariant import hoist_products
+from pto_jit.lower.late import wait_last
 from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.pivot import divide_at_pivots
@@ -45,7 +46,7 @@ def _straightened(module: Module) -> Module:
     """Branches first: what is unrolled is without.  Then the loops around are innermost, perhaps with branches."""
     without = convert_ifs(module)
     unrolled = unroll_extrema(without)
-    return separate_ends(without if unrolled is without else convert_ifs(unrolled))
+    return wait_last(separate_ends(without if unrolled is without else convert_ifs(unrolled)))
 
 
 PLACED = "trimmed"  # the stage where every loop and scope is where it stays, and scopes are not functions yet

@@ -227,6 +227,41 @@ def chosen_outside(x, y, out):
             out[i] = x[i]
 
 
+def edit_distance(x, y, row, above):
+    n = y.shape[0]
+    for j in range(n):
+        above[j] = 3 + j
+    for i in range(x.shape[0]):
+        row[0] = i + 1
+        for j in range(1, n):
+            cost = 0 if x[i] == y[j] else 1
+            row[j] = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + cost)
+        for j in range(n):
+            above[j] = row[j]
+
+
+def warped(x, y, table):
+    """A table whose elements are least ones of three neighbours, both zeros among them."""
+    for i in range(1, x.shape[0]):
+        for j in range(1, y.shape[0]):
+            table[i, j] = min(table[i, j - 1], table[i - 1, j], table[i - 1, j - 1]) * x[i]
+
+
+def in_the_middle(x, y):
+    """What is waited for is neither the first nor the last operand."""
+    m = x[0]
+    for i in range(1, x.shape[0]):
+        m = max(x[i], y[i - 1], m, y[i], x[i - 1])
+        y[i] = m
+
+
+def both_extremes(x, y):
+    m = y[0]
+    for i in range(1, x.shape[0]):
+        m = max(min(x[i], m, y[i]), x[i - 1])
+        y[i] = m
+
+
 def _drawn(rng: np.random.Generator, dtype: type, n: int) -> np.ndarray:
     """Small numbers, few of them; of floats also NaN, infinities and both zeros."""
     x = rng.integers(0, 100, n).astype(dtype)
@@ -255,6 +290,13 @@ def cases(dtype: type, n: int, rng: np.random.Generator) -> Iterator[Case]:
         small = rng.uniform(-2, 2, (2, n)).astype(dtype)
         if dtype is not np.float16:
             yield escapes, (small[0], small[1], np.zeros(n, np.int64))
+    k = min(n, 40)
+    yield edit_distance, (np.sign(x[:k]), np.sign(y[:k]), np.zeros(k, np.int64), np.zeros(k, np.int64))
+    numbers = [np.where(np.isfinite(a), a, a.dtype.type(-0.0)) for a in (x, y)]  # Python's `min` loses NaN
+    yield warped, (np.sign(numbers[0][:k]), y[:k], np.sign(np.resize(numbers[1], (k, k))))
+    if n:
+        yield in_the_middle, (numbers[0], numbers[1].copy())
+        yield both_extremes, (numbers[0], numbers[1].copy())
     for z in (y, np.roll(x, 1), np.where(np.arange(n) % 31 == 0, 127, 0).astype(dtype)):
         yield marked, (z, y, np.zeros(n, dtype))
         yield chosen, (x, z, np.ones(n, dtype))
@@ -275,3 +317,5 @@ def check() -> None:
                 assert kernel(*arguments) == result, name
                 for got, wanted in zip(arguments, expected, strict=True):
                     np.testing.assert_array_equal(got, wanted, err_msg=name)
+                    if got.dtype.kind == "f":
+                        np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted), err_msg=name)
