@@ -3,11 +3,11 @@
 
 * `promises`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `inline`: loops and scopes: promises checked,
   loops exchanged and split, scopes moved, functions made
-* `if_conversion`, `unroll`, `ends`, `late`, `pivot`, `independent`, `scans`, `extrema`, `kept`, `once`, `jam`: branches
-  as selections, windows written out, least and greatest apart, extremes that take last what the iteration before has to
-  give, loops divided at an element that all iterations read, sequential loops whose order cannot be seen, running
-  extremes and sums, greatest and least elements, elements as variables of a loop, and read once; several iterations
-  together
+* `if_conversion`, `unroll`, `ends`, `late`, `pivot`, `independent`, `scans`, `extrema`, `packs`, `kept`, `once`, `jam`:
+  branches as selections, windows written out, least and greatest apart, extremes that take last what the iteration
+  before has to give, loops divided at an element that all iterations read, sequential loops whose order cannot be seen,
+  running extremes and sums, greatest and least elements, elements stored side by side, elements as variables of a loop,
+  and read once; several iterations together
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `groups/`: tile operations that run as one nest of loops

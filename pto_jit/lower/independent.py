@@ -9,7 +9,8 @@ optimiser, which takes the iterations of innermost loops together by itself; the
 `while` that carries something, innermost ones with functions such as `exp` and reads at indices read from memory (the
 optimiser compares where accesses may lie, and does not know that of such reads), innermost ones that store to narrow
 elements under conditions (for which many processors have no masks), and innermost ones that carry running extremes or
-running sums of integers (`scans`), or look for a greatest or least element (`extrema`).
+running sums of integers (`scans`), look for a greatest or least element (`extrema`), or store what they keep of their
+elements side by side (`packs`).
 
 What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
 (`For.proof` of a sequential loop).
@@ -29,6 +30,7 @@ from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.extrema import extrema
 from pto_jit.lower.kept import kept_elements
 from pto_jit.lower.names import source_name
+from pto_jit.lower.packs import packs
 from pto_jit.lower.scans import Root, scans
 from pto_jit.semantic.races import roots
 from pto_jit.slotted import replace
@@ -74,6 +76,13 @@ class _Finder:
 
     def loop(self, source: For, loop: For) -> For:
         """`loop`, with its proof if there is one; `source` is the loop as the function has it."""
+        packed = packs(source, self.root)
+        if packed is not None:
+            names = _names([v.name for v in packed.counters])
+            reason = f"what it stores lies side by side, and is counted by {names}"
+            told = f"several iterations at a time where the arguments do not share memory: {reason}"
+            self.decisions.append(Decision("schedule", (source_name(loop.var.name),), True, told, loop.loc))
+            return replace(loop, proof=reason)
         found = self.dependences.found.loop_of(source)
         if found is None or len(self.dependences.found.inside(found)) > _MOST:
             return loop
@@ -99,6 +108,8 @@ def _is_candidate(loop: For, root: Root) -> bool:
     if scans(loop, root) or extrema(loop):
         return True
     inside = list(statements(loop.body))
+    if packs(loop, root):
+        return not any(is_other(s) for s in inside)
     loops = [s for s in inside if isinstance(s, (For, While))]
     if loops:
         if not any(isinstance(s, While) or _carried(s) or kept_elements(s) for s in loops):

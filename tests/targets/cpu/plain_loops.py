@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -262,6 +262,151 @@ def both_extremes(x, y):
         y[i] = m
 
 
+def kept(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > y[i]:
+            out[n] = x[i]
+            n += 1
+    return n
+
+
+def places(x, y, out):
+    """From the last element to the first, behind what is there."""
+    n = 2
+    for i in range(x.shape[0] - 1, 1, -1):
+        if x[i] > y[i]:
+            out[n] = i
+            n += 1
+    return n
+
+
+def without_repeats(x, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if i == 0 or x[i] != x[i - 1]:
+            out[n] = x[i]
+            n += 1
+    return n
+
+
+def parted(x, y, small, large, at):
+    """Two counters, one of which counts for two tensors, behind a condition within another."""
+    n = 0
+    m = 0
+    for i in range(x.shape[0]):
+        if x[i] < y[i]:
+            small[n] = x[i]
+            n += 1
+        elif x[i] > 3:
+            m += 1
+            large[m] = y[i]
+            at[1, m] = i
+    return n * 10000 + m
+
+
+def counted_twice(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > 3:
+            out[n] = x[i]
+            n += 1
+        if y[i] > 3:
+            out[n] = y[i]
+            n += 1
+    return n
+
+
+def either_way(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > 3:
+            out[n] = x[i]
+            n += 1
+        elif y[i] > 3:
+            out[n] = y[i]
+            n += 1
+    return n
+
+
+def by_two(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > y[i]:
+            out[n] = x[i]
+            n += 2
+    return n
+
+
+def overwritten(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > y[i]:
+            out[n] = x[i]
+            out[n + 1] = y[i]
+            n += 1
+    return n
+
+
+def looked_at(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > y[i]:
+            out[n] = x[i]
+            n += 1
+        y[i] = n & 63
+    return n
+
+
+def remembered(x, y, out):
+    n = 0
+    last = -1
+    for i in range(x.shape[0]):
+        if x[i] > y[i]:
+            out[n] = x[i]
+            last = n
+            n += 1
+    return n * 10000 + last
+
+
+def up_to(x, y, out):
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] > y[i] and n < 5:
+            out[n] = x[i]
+            n += 1
+    return n
+
+
+def without_neighbours(x, y, out):
+    """What is stored is read."""
+    n = 1
+    out[0] = x[0]
+    for i in range(1, x.shape[0]):
+        if x[i] != out[n - 1]:
+            out[n] = x[i]
+            n += 1
+    return n
+
+
+PACKED = (kept, places)
+NOT_PACKED = (counted_twice, either_way, by_two, overwritten, looked_at, remembered, up_to)
+
+
+def kept_of(count: int) -> Callable[..., Any]:
+    """As many elements as are known while compiling: vectors may be shorter than registers."""
+
+    def function(x, y, out):
+        n = 0
+        for i in range(count):
+            if x[i] > y[i]:
+                out[n] = y[i]
+                n += 1
+        return n
+
+    return function
+
+
 def _drawn(rng: np.random.Generator, dtype: type, n: int) -> np.ndarray:
     """Small numbers, few of them; of floats also NaN, infinities and both zeros."""
     x = rng.integers(0, 100, n).astype(dtype)
@@ -297,6 +442,16 @@ def cases(dtype: type, n: int, rng: np.random.Generator) -> Iterator[Case]:
     if n:
         yield in_the_middle, (numbers[0], numbers[1].copy())
         yield both_extremes, (numbers[0], numbers[1].copy())
+    for function in (*PACKED, *NOT_PACKED):
+        yield function, (x, y.copy(), np.full(2 * n + 2, 7, np.int64 if function is places else dtype))
+    for count in (2, 3, 5, 9, 17) if n == 17 else ():
+        yield kept_of(count), (x, y, np.full(n, 7, dtype))
+    yield without_repeats, (np.sort(x), np.full(n, 7, dtype))
+    yield parted, (x, y, np.full(n + 1, 7, dtype), np.full(n + 1, 7, np.float64), np.full((3, n + 1), 7, np.int32))
+    if n:
+        yield without_neighbours, (np.sort(x), y, np.full(n, 7, dtype))
+        shared = np.concatenate((x, y))
+        yield kept, (shared[:n], y, shared[n // 2 : n // 2 + n])  # stored to what is read later
     for z in (y, np.roll(x, 1), np.where(np.arange(n) % 31 == 0, 127, 0).astype(dtype)):
         yield marked, (z, y, np.zeros(n, dtype))
         yield chosen, (x, z, np.ones(n, dtype))
@@ -304,12 +459,25 @@ def cases(dtype: type, n: int, rng: np.random.Generator) -> Iterator[Case]:
     yield place, (np.sort(x), y, np.zeros(n, np.int64))
 
 
+def copies(arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays like these, which share memory where these do."""
+    memory = {id(base): base.copy() for a in arguments if (base := a.base) is not None}
+    out = []
+    for a in arguments:
+        if a.base is None:
+            out.append(memory.get(id(a), a.copy()))
+            continue
+        start = a.__array_interface__["data"][0] - a.base.__array_interface__["data"][0]
+        out.append(np.ndarray(a.shape, a.dtype, memory[id(a.base)], start, a.strides))
+    return out
+
+
 def check() -> None:
     rng = np.random.default_rng(5)
     for dtype in DTYPES:
         for n in SIZES:
             for function, arguments in cases(dtype, n, rng):
-                expected = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+                expected = copies(arguments)
                 with np.errstate(all="ignore"):
                     result = function(*expected)
                 name = f"{function.__name__}, {n} of {np.dtype(dtype)}"

@@ -41,7 +41,7 @@ def test_plain_loops_are_what_they_are_in_python() -> None:
     plain_loops.check()
 
 
-@pytest.mark.parametrize("level", ["sse2", "avx2"])
+@pytest.mark.parametrize("level", ["sse2", "avx2", "avx512"])
 def test_plain_loops_on_a_lesser_processor(level: str) -> None:
     _on(level, "from tests.targets.cpu.plain_loops import check", "check()")
 
@@ -95,3 +95,21 @@ def test_narrow_elements_are_stored_under_masks_or_by_runs(function: Callable[..
              "print(k.compile(x, x.copy(), x.copy()).ir('llvm'))")  # fmt: skip
     text = _on("avx2", "import numpy as np, pto_jit as pto", "from tests.targets.cpu import plain_loops", *lines)
     assert _groups(text) and "pto.save.32.i8" in text
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint32])
+@pytest.mark.parametrize("function", [*plain_loops.PACKED, *plain_loops.NOT_PACKED])
+def test_what_is_kept_of_elements_is_put_side_by_side_in_lanes(function: Callable[..., None], dtype: type) -> None:
+    x = np.zeros(100, dtype)
+    packed = function in plain_loops.PACKED
+    text = pto.jit(function).compile(x, x.copy(), x.copy()).ir("llvm")
+    assert (host().width >= 32 and packed) == bool(re.search(r"vector\.compress|avx2\.permd", text))
+
+
+def test_lanes_of_registers_of_32_bytes_are_put_side_by_side_by_a_table() -> None:
+    lines = ("x = np.zeros(100, np.float64)", "k = pto.jit(plain_loops.kept)",
+             "print(k.compile(x, x.copy(), x.copy()).ir('llvm'))", "x = np.zeros(100, np.int16)",
+             "print('narrow:', k.compile(x, x.copy(), x.copy()).ir('llvm'))")  # fmt: skip
+    text = _on("avx2", "import numpy as np, pto_jit as pto", "from tests.targets.cpu import plain_loops", *lines)
+    wide, narrow = text.split("narrow:")
+    assert "llvm.x86.avx2.permd" in wide and "groups" not in narrow

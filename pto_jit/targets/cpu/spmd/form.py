@@ -17,6 +17,7 @@ from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Op, O
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import block_defs, defs, rename, statements, uses, variables
 from pto_jit.lower.groups.axes import is_elementwise
+from pto_jit.lower.packs import COUNT, PACK
 from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import field, frozen, mutable, replace
 from pto_jit.targets.cpu.bits import BITS
@@ -249,7 +250,7 @@ class _Builder:
 def _check(op: Op) -> None:
     if any(isinstance(v.type, TileType) for v in (*op.args, *op.results)) or op.regions:
         raise Unfit(f"it has tiles (`{op.op}`)")
-    if op.op not in ("getelem", "setelem", "dim", PREFIX, BEFORE, *BITS) and not is_elementwise(op):
+    if op.op not in ("getelem", "setelem", "dim", PREFIX, BEFORE, PACK, COUNT, *BITS) and not is_elementwise(op):
         raise Unfit(f"it has the operation `{op.op}`")
     if not all(isinstance(r.type, ScalarType) for r in op.results):
         raise Unfit(f"it has the operation `{op.op}`")

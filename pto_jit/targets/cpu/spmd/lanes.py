@@ -14,6 +14,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Reduction, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.lower.packs import COUNT, PACK
 from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu import access
@@ -37,6 +38,7 @@ from pto_jit.targets.cpu.constants import (
 from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.spmd.packing import count_packed, store_packed
 from pto_jit.targets.cpu.spmd.prefixes import Prefixes
 from pto_jit.targets.cpu.spmd.squares import read_squares
 from pto_jit.targets.cpu.spmd.variance import Variance
@@ -285,6 +287,9 @@ class Lanes:
         """One operation in the active lanes."""
         if op.op == "setelem":
             self._setelem(op)
+            return
+        if op.op in (PACK, COUNT):
+            (store_packed if op.op == PACK else count_packed)(self, op)
             return
         if op.op not in (PREFIX, BEFORE) and not any(self.varies(a) for a in op.args):
             self.w.op(op)

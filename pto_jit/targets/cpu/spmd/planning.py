@@ -13,6 +13,7 @@ from pto_jit.ir.walk import blocks, statements
 from pto_jit.lower.extrema import extrema
 from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
+from pto_jit.lower.packs import packs
 from pto_jit.lower.scans import OF_INTEGERS, scanned, scans
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.access import edges
@@ -23,6 +24,7 @@ from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.apart import compared, in_order, is_proven, lie_apart
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_later
 from pto_jit.targets.cpu.spmd.lanes import Linear
+from pto_jit.targets.cpu.spmd.packing import can_pack
 from pto_jit.targets.cpu.spmd.searching import write_search
 from pto_jit.targets.cpu.spmd.squares import SIDES, reads_by_squares
 from pto_jit.targets.cpu.spmd.streaming import Stream, stream_of
@@ -76,7 +78,10 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug:
         return None
     running = scans(loop, w.root) if is_proven(loop) else ()
-    if read_later(w.func, loop, [s.var for s in running]):
+    packed = packs(loop, w.root) if is_proven(loop) and not running else None
+    if packed is not None and not can_pack(w.module.host, packed.dtypes):
+        return None
+    if read_later(w.func, loop, packed.counters if packed is not None else [s.var for s in running]):
         return None
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
     if any((_rounds(s.body) <= _UNROLLED and not (scans(s, w.root) or extrema(s))) or plan(w, s) for s in inner):
@@ -86,7 +91,7 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None
     kept = [v for r in loop.reductions for v in r.state]
     try:
-        body = scanned(loop, running, w.root) if running else loop.body
+        body = scanned(loop, running, w.root) if running else loop.body if packed is None else packed.body
         body = keep_elements(body, w.root) if is_proven(loop) else body
         body = read_once(body)
         form = build(body, [loop.var], kept=kept)
@@ -103,7 +108,9 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
     if traits.apart_inside and not traits.math and 2 * along.total() >= traits.apart_inside and not traits.control:
         return None  # so it does with most: what sums side by side would gain is lost there
-    found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop))
+    found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop), packs=packed is not None)
+    if packed is not None:
+        return None if found is None else replace(found, running=True)
     if not running or found is None:
         return found
     least = _LEAST if any(s.kind not in OF_INTEGERS for s in running) else _LEAST_SUM
@@ -154,9 +161,10 @@ def _along_inside(body: Block) -> Counter[str]:
 
 
 def _choose(
-    w: FunctionWriter, form: Form, variance: Variance, traits: Traits, most: int | None, *, alone: bool
+    w: FunctionWriter, form: Form, variance: Variance, traits: Traits, most: int | None, *, alone: bool, packs: bool
 ) -> Plan | None:
-    """alone: the loop vectoriser does not know that iterations are independent, or would ask for all loops around."""
+    """alone: the loop vectoriser does not know that iterations are independent, or would ask for all loops around;
+    packs: it cannot do it."""
     # to collect elements from all over costs more than to load them one by one: something must make up for it
     enough = _ENOUGH if traits.branches_inside else 4 * _ENOUGH
     light = not (traits.control and traits.operations_inside >= enough * traits.apart_inside)
@@ -166,11 +174,11 @@ def _choose(
         return None
     if (traits.divides_inside or (traits.divides_wide and w.module.host.width < 64)) and not traits.math:
         return None  # one lane after the other divides, and all wait for the one that does so most often
-    widest = traits.floats or traits.integers or 8
+    widest = max(traits.floats, traits.integers) if packs else traits.floats or traits.integers or 8
     simple = not (traits.control or traits.math or traits.repeats)
     if simple and (traits.apart or (widest < 4 and not alone)):
         return None  # the loop vectoriser does these as well, and packs narrow numbers
-    if alone and traits.control and w.module.host.width == 64 and not (traits.math or traits.repeats or traits.apart):
+    if alone and not (simple or traits.math or traits.repeats or traits.apart or packs) and w.module.host.width == 64:
         return None  # where masks have registers, it does these, too
     width = w.module.host.width // widest
     parts = 2 if traits.repeats else 1  # a loop waits for its own results: two chains fill the time

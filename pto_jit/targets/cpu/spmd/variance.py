@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.lower.packs import PACK
 from pto_jit.lower.scans import BEFORE, PREFIX
 from pto_jit.slotted import field, mutable
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Form, Leave, Node, Path, Repeat, inner_path
@@ -232,7 +233,12 @@ class Variance:
                     out.control |= node.varying
 
     def _measure_op(self, op: Op, out: Traits, depth: int, *, along: bool) -> None:
-        if op.op in ("getelem", "setelem"):
+        if op.op == PACK:
+            tensor = op.args[1].type
+            assert isinstance(tensor, TensorType)
+            _widen(out, tensor.dtype)
+            out.unit += 1
+        elif op.op in ("getelem", "setelem"):
             at = 1 if op.op == "getelem" else 2
             tensor = op.args[at - 1].type
             assert isinstance(tensor, TensorType)

@@ -16,6 +16,7 @@ from contextlib import nullcontext
 
 from llvmlite import ir
 
+from pto_jit.lower.packs import PACK
 from pto_jit.slotted import mutable
 from pto_jit.targets.cpu.code import PLAIN
 from pto_jit.targets.cpu.constants import I64, Index, Value, number, vector
@@ -274,7 +275,7 @@ def _needs_lanes(nodes: Sequence[Node]) -> bool:
     for node in nodes:
         match node:
             case Compute():
-                if node.op.op in ("getelem", "setelem") or node.op.op in MATH or node.op.op in DIVISIONS:
+                if node.op.op in ("getelem", "setelem", PACK) or node.op.op in MATH or node.op.op in DIVISIONS:
                     return True
                 count += 1
             case Branch():
