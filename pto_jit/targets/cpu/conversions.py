@@ -112,6 +112,29 @@ def _saturated(builder: ir.IRBuilder, value: IrValue, digits: int, target: DType
     return builder.select(above, splat(wide, width, high), truncated(value))
 
 
+def as_index(builder: ir.IRBuilder, value: IrValue) -> IrValue:
+    """One f32 or f64 as an i64.
+
+    Saturating as `convert` does, by a jump that is nearly never taken: nothing else of a scalar loop waits for it.
+    """
+    typ, limit = ir.IntType(64), ir.Constant(value.type, 2.0**63)
+    whole = builder.fptosi(value, typ)
+    inside = builder.fcmp_ordered("<", call_intrinsic(builder, "fabs", value.type, value), limit)
+    before, beside, after = builder.block, builder.append_basic_block("limit"), builder.append_basic_block("limited")
+    branch = builder.cbranch(inside, after, beside)
+    branch.set_weights([2000, 1])
+    builder.position_at_end(beside)
+    positive = builder.fcmp_ordered(">", value, ir.Constant(value.type, 0.0))
+    end = builder.select(positive, ir.Constant(typ, 2**63 - 1), ir.Constant(typ, -(2**63)))
+    end = builder.select(builder.fcmp_unordered("uno", value, value), ir.Constant(typ, 0), end)
+    builder.branch(after)
+    builder.position_at_end(after)
+    result = builder.phi(typ)
+    result.add_incoming(whole, before)
+    result.add_incoming(end, beside)
+    return result
+
+
 def _resize(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType) -> IrValue:
     if source.bits == target.bits:
         return value

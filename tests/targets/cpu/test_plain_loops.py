@@ -113,3 +113,26 @@ def test_lanes_of_registers_of_32_bytes_are_put_side_by_side_by_a_table() -> Non
     text = _on("avx2", "import numpy as np, pto_jit as pto", "from tests.targets.cpu import plain_loops", *lines)
     wide, narrow = text.split("narrow:")
     assert "llvm.x86.avx2.permd" in wide and "groups" not in narrow
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_that_become_indices_saturate(dtype: type) -> None:
+    @pto.jit
+    def counted(x, h, inside):
+        for i in range(x.shape[0]):
+            k = int(x[i])
+            if k >= 0 and k < inside.shape[0]:
+                inside[k] += 1
+            h[min(max(k - 1, 0), h.shape[0] - 1)] += 1
+
+    some = [np.nan, np.inf, -np.inf, 2.0**62, -(2.0**62), 2.0**63, -(2.0**63), 1e300, -1e300, -0.0, 0.9, -0.9, 3.5, 7.99]
+    with np.errstate(over="ignore"):
+        x = np.array(some, dtype)
+    whole = [0 if np.isnan(v) else max(-(2**63), min(int(v), 2**63 - 1)) if np.isfinite(v) else
+             (2**63 - 1 if v > 0 else -(2**63)) for v in x.tolist()]  # fmt: skip
+    inside, h = np.zeros(8, np.int64), np.zeros(5, np.int64)
+    counted(x, h, inside)
+    np.testing.assert_array_equal(inside, np.bincount([k for k in whole if 0 <= k < 8], minlength=8))
+    wrapped = [(k - 1 + 2**63) % 2**64 - 2**63 for k in whole]
+    np.testing.assert_array_equal(h, np.bincount(np.clip(wrapped, 0, 4), minlength=5))
+    assert re.search(r"^limit", counted.compile(x, h, inside).ir("llvm"), flags=re.M)
