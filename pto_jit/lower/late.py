@@ -52,7 +52,7 @@ from pto_jit.ir.walk import def_counts, map_funcs, rewrite_func, statements, use
 from pto_jit.lower.names import I64, Names
 from pto_jit.slotted import replace
 
-_EXTREMES = frozenset(["max", "min", "maximum", "minimum"])
+EXTREMES = frozenset(["max", "min", "maximum", "minimum"])
 
 _Place = tuple[str, int] | None
 """An index: a variable plus a number (of "" the number itself); None: it may be anything."""
@@ -62,7 +62,7 @@ def wait_last(module: Module) -> Module:
     """Order the operands of extremes in innermost loops by when they are there."""
 
     def transform(func: Func) -> Func:
-        if not any(isinstance(s, Op) and s.op in _EXTREMES for s in statements(func.body)):
+        if not any(isinstance(s, Op) and s.op in EXTREMES for s in statements(func.body)):
             return func
         names, used = Names(func), use_counts(func.body)
 
@@ -77,10 +77,17 @@ def wait_last(module: Module) -> Module:
     return map_funcs(module, transform)
 
 
+def waited_for(loop: For | While) -> set[str]:
+    """The variables of an innermost loop that what the iteration before gives is needed for."""
+    body = _Body(loop, None, Counter())
+    body.look(loop.body)
+    return body.late
+
+
 class _Body:
     """The body of an innermost loop."""
 
-    def __init__(self, loop: For | While, names: Names, used: Counter[str]) -> None:
+    def __init__(self, loop: For | While, names: Names | None, used: Counter[str]) -> None:
         self.loop = loop
         self.names = names
         self.used = used
@@ -92,7 +99,7 @@ class _Body:
 
     def ordered(self) -> Block:
         body = self.loop.body
-        if sum(isinstance(s, Op) and s.op in _EXTREMES for s in body) < 2:
+        if sum(isinstance(s, Op) and s.op in EXTREMES for s in body) < 2:
             return body
         self.look(body)
         if not self.late:
@@ -101,7 +108,7 @@ class _Body:
         inner: set[int] = set()
         for at in reversed(range(len(body))):
             op = body[at]
-            if at in inner or not isinstance(op, Op) or op.op not in _EXTREMES or len(op.args) != 2:
+            if at in inner or not isinstance(op, Op) or op.op not in EXTREMES or len(op.args) != 2:
                 continue
             members: list[int] = []
             leaves = self.leaves(op, at, members)
@@ -211,6 +218,7 @@ class _Body:
         def joined(parts: Sequence[Operand], result: Var | None) -> Operand:
             value = parts[0]
             for n, part in enumerate(parts[1:], 2):
+                assert self.names is not None
                 into = result if result is not None and n == len(parts) else self.names.fresh("late", typ)
                 new.append(Op(op.op, (into,), (value, part), op.attrs, loc=op.loc))
                 value = into

@@ -20,6 +20,7 @@ from pto_jit.targets.cpu.conversions import as_index, convert, from_f32, to_f32
 from pto_jit.targets.cpu.extremes import Extremes
 from pto_jit.targets.cpu.rounded_indices import INDEX
 from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, lane_count
+from pto_jit.targets.cpu.waits import WAITS
 from pto_jit.targets.vecmath import RECIPES
 
 Value = Any
@@ -223,7 +224,7 @@ class Elementwise:
             case "round":
                 return call_intrinsic(b, "roundeven", typ, x)
             case "max" | "min":
-                return self._extremes.apply(op, x, args[1])
+                return self._extremes.apply(op, x, args[1], jumps=WAITS in attrs and lane_count(typ) == 1)
             case "relu":  # NaN stays NaN: the comparison is false for it
                 nothing = number(typ, 0.0)
                 return b.select(b.fcmp_ordered("<", x, nothing), nothing, x)

@@ -35,10 +35,11 @@ class Extremes:
         self._known: dict[int, tuple[Value, _Extreme]] = {}  # by identity of the result, which is kept
         self._masks: dict[Any, tuple[Any, Value]] = {}
 
-    def apply(self, op: str, x: Value, y: Value) -> Value:
+    def apply(self, op: str, x: Value, y: Value, *, jumps: bool = False) -> Value:
         """np.maximum, np.minimum: NaN when either operand is, x when they are equal.
 
-        The NaN is a constant, as LLVM would make one comparison of both and lose the instruction.
+        The NaN is a constant, as LLVM would make one comparison of both and lose the instruction.  jumps: of numbers;
+        what uses the result does not wait for the comparison.
         """
         b = self._builder()
         first, second = self._read(x), self._read(y)
@@ -47,13 +48,30 @@ class Extremes:
             first, second, lost = _Extreme(x, x, ()), _Extreme(y, y, ()), (y,)
         x, y = first.plain, second.plain
         plain = b.select(b.fcmp_ordered(">" if op == "max" else "<", y, x), y, x)
-        result = b.select(self._any_nan(lost), nan(y.type), plain)
+        if jumps:
+            result = self._or_nan(self._any_nan(lost), plain)
+        else:
+            result = b.select(self._any_nan(lost), nan(y.type), plain)
         self._known[id(result)] = result, _Extreme(plain, first.kept, lost)
         return result
 
     def _read(self, value: Value) -> _Extreme:
         known = self._known.get(id(value))
         return _Extreme(value, value, ()) if known is None else known[1]
+
+    def _or_nan(self, wrong: Value, plain: Value) -> Value:
+        """A number, NaN where something is wrong, by a jump that is nearly never taken."""
+        b = self._builder()
+        before, beside, after = b.block, b.append_basic_block("nan"), b.append_basic_block("number")
+        branch = b.cbranch(wrong, beside, after)
+        branch.set_weights([1, 2000])
+        b.position_at_end(beside)
+        b.branch(after)
+        b.position_at_end(after)
+        result = b.phi(plain.type)
+        result.add_incoming(plain, before)
+        result.add_incoming(nan(plain.type), beside)
+        return result
 
     def _any_nan(self, values: tuple[Value, ...]) -> Value:
         """Whether one of the values is NaN; two are asked at once."""

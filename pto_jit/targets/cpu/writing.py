@@ -24,6 +24,7 @@ from pto_jit.targets.cpu.rounded_indices import with_rounded_indices
 from pto_jit.targets.cpu.tensors import bits64
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.vector import TargetModule
+from pto_jit.targets.cpu.waits import with_waits
 
 
 def _parameters(func: Func) -> list[ir.Type]:
@@ -262,7 +263,7 @@ def write_module(
 
     `tasks`: the entry's calls become tasks of a graph; `name`: of the entry, if it is given one.
     """
-    module = with_rounded_indices(module if debug else without_bit_loops(module))
+    module = with_waits(with_rounded_indices(module if debug else without_bit_loops(module)))
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
     if config.debug_info:

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import operator as op
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial, reduce
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,3 +140,34 @@ def test_floats_that_become_indices_saturate(dtype: type) -> None:
     wrapped = [(k - 1 + 2**63) % 2**64 - 2**63 for k in whole]
     np.testing.assert_array_equal(h, np.bincount(np.clip(wrapped, 0, 4), minlength=5))
     assert re.search(r"^limit", counted.compile(x, h, inside).ir("llvm"), flags=re.M)
+
+
+def _extreme(better: Callable[[Any, Any], Any], *values: Any) -> Any:
+    """The first of the best ones; NaN if one is."""
+
+    def both(x: Any, y: Any) -> Any:
+        return x + y if np.isnan(x) or np.isnan(y) else y if better(y, x) else x
+
+    return reduce(both, values)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_extremes_that_are_waited_for_keep_nan_and_zeros(dtype: type) -> None:
+    rng = np.random.default_rng(3)
+    some = np.array([np.nan, 0.0, -0.0, 1.0, -1.0, np.inf], dtype)
+    for function in (plain_loops.warped, plain_loops.in_the_middle, plain_loops.both_extremes):
+        kernel = pto.jit(function)
+        for start in (0, 0, 1, 1, 1):  # with NaN, and without
+            x, y, table = (rng.choice(some[start:], shape) for shape in (30, 30, (30, 30)))
+            compiled = [x, y.copy(), table.copy()] if function is plain_loops.warped else [x, y.copy()]
+            expected = [a.copy() for a in compiled]
+            kernel(*compiled)
+            with np.errstate(invalid="ignore"):
+                FunctionType(function.__code__, {"min": partial(_extreme, op.lt), "max": partial(_extreme, op.gt),
+                                                 "range": range})(*expected)  # fmt: skip
+            for got, wanted in zip(compiled, expected, strict=True):
+                np.testing.assert_array_equal(got, wanted)
+                there = ~np.isnan(wanted)
+                np.testing.assert_array_equal(np.signbit(got)[there], np.signbit(wanted)[there])
+        text = kernel.compile(*compiled).ir("llvm")
+        assert re.search(r"^nan", text, flags=re.M), "a jump beside what the next iteration waits for"
