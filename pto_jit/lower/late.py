@@ -111,7 +111,7 @@ class _Body:
             if at in inner or not isinstance(op, Op) or op.op not in EXTREMES or len(op.args) != 2:
                 continue
             members: list[int] = []
-            leaves = self.leaves(op, at, members)
+            leaves = self.leaves(op, at, at, members)
             new = self.tree(op, leaves) if members else None
             if new is not None:
                 out[at] = new
@@ -178,18 +178,19 @@ class _Body:
 
     # -- the tree -----------------------------------------------------------------------------------------------------
 
-    def leaves(self, op: Op, root: int, members: list[int]) -> list[Operand]:
-        """The operands of a tree of one operation, in order; `members`: where the operations below its root stand."""
+    def leaves(self, op: Op, here: int, root: int, members: list[int]) -> list[Operand]:
+        """The operands of a tree of one operation, in order; `here`, `root`: where it and the root stand, `members`:
+        where the operations below the root do."""
         out: list[Operand] = []
         for a in op.args:
             at, maker = self.makers.get(a.name, (0, None)) if isinstance(a, Var) else (0, None)
             if (
-                maker is not None and maker.op == op.op and maker.attrs == op.attrs and at < root
+                maker is not None and maker.op == op.op and maker.attrs == op.attrs and at < here
                 and isinstance(a, Var) and self.used[a.name] == 1 and self.made[a.name] == 1
                 and all(self.stays(leaf, at, root) for leaf in maker.args)
             ):  # fmt: skip
                 members.append(at)
-                out += self.leaves(maker, at, members)
+                out += self.leaves(maker, at, root, members)
             else:
                 out.append(a)
         return out

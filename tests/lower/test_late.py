@@ -80,3 +80,29 @@ def test_floats_are_grouped_and_keep_their_order(order: tuple[str, ...], op: str
 def test_what_no_iteration_before_may_have_stored_is_not_waited_for(read: str, waits: bool) -> None:
     module = parse(_text(("%x", "%w", "%y", "%z"), "min", "i64", read))
     assert (wait_last(module) is not module) == waits
+
+
+def test_variables_that_are_assigned_meanwhile_are_taken_before() -> None:
+    module = parse("""
+// Function Type: InCore
+func @f(%x: !pto.memref<gm,?,i64>, %y: !pto.memref<gm,?,i64>, %n: i64) {
+  %m = scopy -5 : i64
+  FOR %i:idx, 0:idx, %n:idx, 1:idx
+    %a = sgetelem %x[%i] : i64
+    %b = sadd %a, 3 : i64
+    %p = smin %m, %a : i64
+    %q = smin %p, %b : i64
+    %m = scopy 40 : i64
+    %r = smin %q, 30 : i64
+    %s = smin %r, %i : i64
+    ssetelem %s, %y[%i]
+    %m = scopy %b : i64
+  ENDFOR
+  return
+}
+""")
+    x = np.random.default_rng(1).integers(-50, 50, 40)
+    one, other = np.zeros((2, 40), np.int64)
+    run(module, [x, one, 40])
+    run(wait_last(module), [x, other, 40])
+    np.testing.assert_array_equal(one, other)
