@@ -13,9 +13,9 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 * `nest`, `stage`, `folds`, `divide`: their loops: rows, vectors of a row, reductions along it, division among the
   workers
 * `packing`, `turned`: rows that do not lie side by side: copied together, or the axes in the opposite order
-* `vector`, `elementwise`, `extremes`, `conversions`, `rounded_indices`, `waits`, `bits`, `philox`: arithmetic on
-  vectors and scalars; floats that become indices, and extremes that are waited for; loops over the bits of integers;
-  random numbers
+* `vector`, `elementwise`, `extremes`, `conversions`, `clipped`, `rounded_indices`, `waits`, `bits`, `philox`:
+  arithmetic on vectors and scalars; floats that fit in integers, or become indices, and extremes that are waited for;
+  loops over the bits of integers; random numbers
 * `access`, `runs`, `strided`, `indirect`, `atomics`: loads and stores of lanes, under masks, of rows with gaps, through
   index tiles, atomic
 * `tiles`, `elements`, `structure`, `joining`, `placed`, `regions`, `places`, `order`, `selecting`, `sharing`:

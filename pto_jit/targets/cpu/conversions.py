@@ -112,6 +112,14 @@ def _saturated(builder: ir.IRBuilder, value: IrValue, digits: int, target: DType
     return builder.select(above, splat(wide, width, high), truncated(value))
 
 
+def fitting(builder: ir.IRBuilder, value: IrValue, target: DType) -> IrValue:
+    """f32 or f64 lanes that fit in a signed integer unless they are NaN, which gives 0."""
+    width = lane_count(value.type)
+    wrong = builder.fcmp_unordered("uno", value, value)
+    whole = builder.fptosi(value, register_type(target, width))
+    return builder.select(wrong, splat(_register_element(target), width, 0), whole)
+
+
 def as_index(builder: ir.IRBuilder, value: IrValue) -> IrValue:
     """One f32 or f64 as an i64.
 

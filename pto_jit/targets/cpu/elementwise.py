@@ -15,8 +15,9 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType, f32, f64, i64
 from pto_jit.targets.cpu import bits
+from pto_jit.targets.cpu.clipped import FITS
 from pto_jit.targets.cpu.constants import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
-from pto_jit.targets.cpu.conversions import as_index, convert, from_f32, to_f32
+from pto_jit.targets.cpu.conversions import as_index, convert, fitting, from_f32, to_f32
 from pto_jit.targets.cpu.extremes import Extremes
 from pto_jit.targets.cpu.rounded_indices import INDEX
 from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, lane_count
@@ -147,6 +148,8 @@ class Elementwise:
         op = {"maximum": "max", "minimum": "min"}.get(op, op)
         if op == "copy":
             return args[0]
+        if op == "cast" and FITS in attrs:
+            return fitting(self.b, args[0], result)
         if op == "cast" and INDEX in attrs and lane_count(args[0].type) == 1:
             return as_index(self.b, args[0])
         if op == "cast":

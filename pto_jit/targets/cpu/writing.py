@@ -15,6 +15,7 @@ from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.ir.walk import TENSOR_VIEWS, WRITES
 from pto_jit.targets.cpu.analysis import repeated_products
 from pto_jit.targets.cpu.bits import without_bit_loops
+from pto_jit.targets.cpu.clipped import with_fitting_casts
 from pto_jit.targets.cpu.constants import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -263,7 +264,8 @@ def write_module(
 
     `tasks`: the entry's calls become tasks of a graph; `name`: of the entry, if it is given one.
     """
-    module = with_waits(with_rounded_indices(module if debug else without_bit_loops(module)))
+    module = with_rounded_indices(with_fitting_casts(module if debug else without_bit_loops(module)))
+    module = with_waits(module)
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
     if config.debug_info:

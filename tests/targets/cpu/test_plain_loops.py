@@ -171,3 +171,66 @@ def test_extremes_that_are_waited_for_keep_nan_and_zeros(dtype: type) -> None:
                 np.testing.assert_array_equal(np.signbit(got)[there], np.signbit(wanted)[there])
         text = kernel.compile(*compiled).ir("llvm")
         assert re.search(r"^nan", text, flags=re.M), "a jump beside what the next iteration waits for"
+
+
+def _clipped(x, y):
+    for i in range(x.shape[0]):
+        y[i] = int(min(max(x[i] * 1.5, 0.0), 255.0))
+
+
+def _clipped_by_branches(x, y):
+    for i in range(x.shape[0]):
+        v = x[i] * 1.5 + 10.0
+        if v < -100.0:
+            v = -100.0
+        elif v >= 1000.0:
+            v = 1000.0
+        y[i] = int(v)
+
+
+def _scaled(x, y):
+    for i in range(x.shape[0]):
+        y[i] = int(abs(max(-1.0, min(1.0, x[i]))) * -30000.0)
+
+
+def _once_clipped(x, y):
+    """What is clipped becomes more again, and is infinite in 16 bits."""
+    for i in range(x.shape[0]):
+        y[i] = int(min(max(x[i], -60000.0), 60000.0) * 60000.0)
+
+
+def _of_one_side(x, y):
+    for i in range(x.shape[0]):
+        y[i] = int(max(x[i], -5.0))
+
+
+CLIPPED = (_clipped, _clipped_by_branches, _scaled)
+
+
+@pytest.mark.parametrize("to", [np.uint8, np.int16, np.uint32, np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("function", [*CLIPPED, _once_clipped, _of_one_side])
+def test_what_is_clipped_becomes_integers_as_it_is(function: Callable[..., None], dtype: type, to: type) -> None:
+    some = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.99, 200.0, -7e4, 7e4, 1e9, -1e9, 1e300, -1e300]
+    with np.errstate(all="ignore"):
+        x = np.resize(np.array(some, dtype), 70)
+        kernel, y, i, wanted = pto.jit(function), np.zeros(70, to), np.zeros(70, np.int64), np.zeros(70, np.float64)
+        kernel(x, y)
+        pto.jit(function)(x, i)  # i64 first, which then wraps
+        np.testing.assert_array_equal(y, i.astype(to))
+        if dtype is np.float16:  # computed in f32
+            return
+        names = {"min": partial(_extreme, op.lt), "max": partial(_extreme, op.gt), "range": range, "abs": abs,
+                 "int": lambda v: v}  # fmt: skip
+        FunctionType(function.__code__, names)(x, wanted)
+        whole = [0 if np.isnan(v) else int(max(-(2.0**63), min(v, 2.0**63))) if abs(v) < 2.0**63 else
+                 (2**63 - 1 if v > 0 else -(2**63)) for v in wanted.tolist()]  # fmt: skip
+        np.testing.assert_array_equal(i, np.array(whole))
+
+
+@pytest.mark.parametrize("function", [*CLIPPED, _once_clipped, _of_one_side])
+def test_what_is_clipped_needs_no_wide_integers(function: Callable[..., None]) -> None:
+    x = np.zeros(100, np.float32)
+    text = pto.jit(function).compile(x, np.zeros(100, np.uint8)).ir("llvm")
+    assert ("fptosi" in text and "to i32" in text) == (function in CLIPPED)
+    assert ("9223372036854775807" in text) == (function not in CLIPPED)
