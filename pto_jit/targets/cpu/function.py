@@ -37,7 +37,6 @@ from pto_jit.ir.walk import block_names, statements, uses
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
-from pto_jit.targets.cpu.bits import BITS
 from pto_jit.targets.cpu.code import PLAIN
 from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type
 from pto_jit.targets.cpu.constants import i64 as as_i64
@@ -460,7 +459,7 @@ class FunctionWriter(Frame):
             handler(self, op)
             return
         tiles = any(isinstance(v.type, TileType) for v in (*op.args, *op.results))
-        if not tiles and (is_elementwise(op) or name in BITS):
+        if not tiles and is_elementwise(op):
             self.elementwise(op)
             return
         from pto_jit.targets.cpu.operations import TILE_OPS  # the writers of all operations; many kernels need none

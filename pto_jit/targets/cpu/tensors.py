@@ -14,6 +14,7 @@ from pto_jit.errors import KernelAssertionError, Loc
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TensorType
 from pto_jit.semantic import failures
+from pto_jit.targets.cpu.bits import BITS
 from pto_jit.targets.cpu.constants import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type
 from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
@@ -201,4 +202,5 @@ def bits64(w: FunctionWriter, value: Value, dtype: DType) -> Value:
 TENSOR_OPS: dict[str, Callable[[FunctionWriter, Op], None]] = {
     "dim": _dim, "getelem": _getelem, "setelem": _setelem, "view": _view, "tensor_reshape": _tensor_reshape,
     "tensor_transpose": _tensor_transpose, "tensor_step": _tensor_step, "alloc": _alloc, "assert": _assert,
+    **{name: lambda w, op: w.elementwise(op) for name in BITS},
 }  # fmt: skip

@@ -155,7 +155,8 @@ def _extreme(better: Callable[[Any, Any], Any], *values: Any) -> Any:
 def test_extremes_that_are_waited_for_keep_nan_and_zeros(dtype: type) -> None:
     rng = np.random.default_rng(3)
     some = np.array([np.nan, 0.0, -0.0, 1.0, -1.0, np.inf], dtype)
-    for function in (plain_loops.warped, plain_loops.in_the_middle, plain_loops.both_extremes):
+    functions: tuple[Any, ...] = (plain_loops.warped, plain_loops.in_the_middle, plain_loops.both_extremes)
+    for function in functions:
         kernel = pto.jit(function)
         for start in (0, 0, 1, 1, 1):  # with NaN, and without
             x, y, table = (rng.choice(some[start:], shape) for shape in (30, 30, (30, 30)))

@@ -125,17 +125,19 @@ class Lanes:
         """Memory for a mask (which becomes registers)."""
         return [self.code.alloca(self._mask_memory(), "mask") for _ in range(self.parts)]
 
-    def _wide_mask(self) -> ir.Type:
-        """A mask as comparisons give it: a number per lane, as wide as the lanes, or a bit where masks have registers
-        of their own."""
+    @property
+    def _mask_bits(self) -> int:
+        """Bits per lane of a mask that is kept: one where masks have registers of their own, else as wide as the lanes,
+        as comparisons give them."""
         here = self.w.module.host.width
-        return vector(I1 if here == 64 else ir.IntType(8 * min(8, max(1, here // self.width))), self.width)
+        return 1 if here == 64 else 8 * min(8, max(1, here // self.width))
+
+    def _wide_mask(self) -> ir.Type:
+        return vector(ir.IntType(self._mask_bits), self.width)
 
     def _mask_memory(self) -> ir.Type:
-        wide = self._wide_mask()
-        if self.width == 1 or wide.element == I1:
-            return wide
-        return vector(F32, self.width * wide.element.width // 32)
+        bits = self._mask_bits
+        return self._wide_mask() if self.width == 1 or bits == 1 else vector(F32, self.width * bits // 32)
 
     def save_mask(self, mask: Mask, slots: Sequence[Value]) -> None:
         for part, slot in zip(self.full(mask), slots, strict=True):
