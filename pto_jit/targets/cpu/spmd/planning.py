@@ -34,6 +34,7 @@ from pto_jit.targets.cpu.spmd.writer import LaneWriter
 PARALLEL = ("parallel", "in_chunk")
 _AROUND = 12  # statements around loops that are worth writing twice
 _ENOUGH = 4  # operations for each element collected from all over, where lanes leave a loop at different times
+_DIVIDED = 8  # operations in loops inside for each division of integers there, where lanes leave at different times
 _FEW = 4  # operations of loops inside of which eight are better than four iterations next to each other
 _UNROLLED = 32  # iterations of loops inside that the optimiser writes one after the other
 _LEAST = 4  # lanes that have a running extreme together sooner than one after the other
@@ -172,7 +173,8 @@ def _choose(
         return _side_by_side(w, form, variance, traits)
     if light and traits.loss_inside > traits.gain_inside:
         return None
-    if (traits.divides_inside or (traits.divides_wide and w.module.host.width < 64)) and not traits.math:
+    divisions = traits.divisions + (traits.divisions_wide if w.module.host.width < 64 else 0)
+    if traits.operations_inside < _DIVIDED * divisions and not traits.math:
         return None  # one lane after the other divides, and all wait for the one that does so most often
     widest = max(traits.floats, traits.integers) if packs else traits.floats or traits.integers or 8
     simple = not (traits.control or traits.math or traits.repeats)

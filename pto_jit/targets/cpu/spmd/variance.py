@@ -57,10 +57,10 @@ class Traits:
     loss_inside: int = 0
     waits: bool = False
     """A loop inside carries a float, which no compiler may sum in another order."""
-    divides_inside: bool = False
-    """In loops that lanes leave at different times: integers are divided, which no processor does in vectors, and
-    integers of 64 bits by constants (`divides_wide`), for which few have the products."""
-    divides_wide: bool = False
+    divisions: int = 0
+    """In loops that lanes leave at different times: divisions of integers, which no processor does in vectors, and of
+    integers of 64 bits by constants (`divisions_wide`), for which few have the products."""
+    divisions_wide: int = 0
 
 
 @mutable
@@ -270,9 +270,9 @@ class Variance:
             return
         by = op.args[1]
         if not isinstance(by, Const):
-            out.divides_inside |= not all(map(self.uniform, op.args))
+            out.divisions += not all(map(self.uniform, op.args))
         elif result.dtype.bits == 64 and int(by.value) & (int(by.value) - 1):
-            out.divides_wide |= not self.uniform(op.args[0])
+            out.divisions_wide += not self.uniform(op.args[0])
 
     def step(self, operand: Operand) -> Step:
         if self.uniform(operand):
