@@ -13,7 +13,7 @@ After::
 
     FOR %x_at:idx, 0:idx, %m:idx, 64:idx {kind=parallel}
       %some = smin ..., 64
-      %s.all = tfull -0.0, [%some]
+      %s.all = tfull 0.0, [%some]
       FOR %x_at.1:idx, 0:idx, %n:idx, 64:idx
         %some.1 = smin ..., 64
         %x.1 = tload %x[%x_at.1, %x_at] [%some.1, %some]
@@ -37,13 +37,12 @@ from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import Scalars, index
-from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.wholes.lines import Axis, Lines
 from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
+from pto_jit.lower.wholes.partials import combining, starting
 from pto_jit.slotted import field, mutable, replace
 
 _PLAIN = frozenset("load full arange copy broadcast_to reshape transpose".split())
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def folded_axes(ops: list[Op], lines: Lines) -> dict[Axis, list[Op]]:
@@ -99,7 +98,7 @@ def _reduced(op: Op, lines: Lines) -> list[Axis]:
 def _is_exact(op: Op) -> bool:
     """Whether parts of it may be combined one after the other."""
     result = op.results[0].type
-    if op.op not in _COMBINE or not isinstance(result, TileType):
+    if not isinstance(result, TileType) or op.op not in ("sum", "prod", "max", "min"):
         return False
     return op.op in ("max", "min") or result.dtype == op.args[0].type.dtype == f32  # type: ignore[union-attr]
 
@@ -157,12 +156,11 @@ class FoldLoops(PartLoops):
                 continue
             result = self.tile(op.results[0])
             assert isinstance(result, Var) and isinstance(result.type, TileType)
-            kind, dtype = _COMBINE[op.op], result.type.dtype
             names = (f"{result.name}.{word}" for word in ("all", "part", "more"))
             every, part, more = (self.names.fresh(name, result.type) for name in names)
-            heads.append(Op("full", (every,), (identity(kind, dtype), *self._sides(op.results[0])), (), (), op.loc))
+            heads.append(Op("full", (every,), (starting(op), *self._sides(op.results[0])), (), (), op.loc))
             body += [replace(s, results=(part,)) if s is smaller[-1] else s for s in smaller]  # type: ignore[type-var]
-            body.append(Op(kind, (more,), (every, part), (), (), op.loc))
+            body.append(Op(combining(op.op), (more,), (every, part), (), (), op.loc))
             body.append(Op("copy", (every,), (more,), (), (), op.loc))
             tails.append(Op("copy", (result,), (every,), (), (), op.loc))
         at, loc = self.at[line.axis], self.scope.loc

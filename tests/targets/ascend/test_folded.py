@@ -23,6 +23,11 @@ def sums(x, y):
 
 
 @pto.jit
+def inverse(x, y):
+    y[...] = 1.0 / pl.sum(x, axis=0)
+
+
+@pto.jit
 def means(x, y):
     y[...] = pl.mean(x * x, axis=0) + y
 
@@ -52,7 +57,8 @@ def counts(x, y):
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sums": (sums, (FLAT, LINE)), "means": (means, (FLAT, LINE)), "several": (several, (FLAT, LINE)),
     "known": (sums, (pto.spec((1000, 130), pl.f32), pto.spec((130,), pl.f32))),
-    "kept": (kept, (HIGH, pto.spec((None, 1, None), pl.f32))), "planes": (planes, (HIGH, FLAT)), "counts": (counts, (FLAT, LINE)),
+    "inverse": (inverse, (FLAT, LINE)), "counts": (counts, (FLAT, LINE)), "planes": (planes, (HIGH, FLAT)),
+    "kept": (kept, (HIGH, pto.spec((None, 1, None), pl.f32))),
 }  # fmt: skip
 
 
@@ -73,6 +79,14 @@ def test_they_give_the_numbers_of_the_interpreter(programs: Programs, name: str,
     y = rng.standard_normal((2, 1, width) if name == "kept" else shape[1:], np.float32)
     close = partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-4)
     check_interpreted(programs, CASES[name][0], name, {"x": x}, {"y": y}, close)
+
+
+@needs_compiler
+@pytest.mark.parametrize("length", [0, 3, 100])
+def test_sums_of_nothing_and_of_negative_zeros_are_positive(programs: Programs, length: int) -> None:
+    x, y = np.full((length, 70), -0.0, np.float32), np.zeros(70, np.float32)
+    with np.errstate(divide="ignore"):
+        check_interpreted(programs, inverse, "inverse", {"x": x}, {"y": y})
 
 
 @pytest.mark.parametrize("name", CASES)
