@@ -40,10 +40,10 @@ class Function:
 class Braces:
     """A block of lines; the constants that it declares and what it checks are forgotten at its end."""
 
-    __slots__ = ("checked", "code", "head", "since", "tail")
+    __slots__ = ("checked", "code", "head", "since")
 
-    def __init__(self, code: CCode, head: str, tail: str) -> None:
-        self.code, self.head, self.tail = code, head, tail
+    def __init__(self, code: CCode, head: str) -> None:
+        self.code, self.head = code, head
 
     def __enter__(self) -> None:
         code = self.code
@@ -58,7 +58,7 @@ class Braces:
         code.forget(self.since)
         code._uncheck(self.checked)
         code.depth -= 1
-        code.line(self.tail)
+        code.line("}")
         code.ended = False
 
 
@@ -117,9 +117,9 @@ class CCode(Code):
             return  # which is how variables begin
         self._out.append(Line(self.depth, text))
 
-    def braces(self, head: str, tail: str = "}") -> Braces:
+    def braces(self, head: str) -> Braces:
         """`head {`, the lines written inside, `}`."""
-        return Braces(self, head, tail)
+        return Braces(self, head)
 
     def declare(self, wish: str, ctype: str, expression: str, level: int = ATOM, *, kind: str = "pure",
                 keep: bool = False) -> str:  # fmt: skip

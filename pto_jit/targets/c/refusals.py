@@ -100,7 +100,7 @@ def write_atomic(w: CFunctionWriter, op: Op) -> None:
         place = code.pointer(f"({bits} *){lift(address(w, part, i)).at(15)}", bits, "place", keep=True)
         old = code.variable("old", bits, f"__atomic_load_n({place.base}, __ATOMIC_RELAXED)", here=True)
         new = code.variable("new_bits", bits, here=True)
-        with code.braces("do", "}"):
+        with code.braces("do"):
             raw = CValue(storage_type(dtype), f"pto_from_{dtype}_bits({old.variable})", ctype=memory_ctype(dtype))
             have = w.b.from_memory(raw, dtype)
             out = w.b.to_memory(w.ops.apply(kind, (have, value), dtype, {}, dtype), dtype)
