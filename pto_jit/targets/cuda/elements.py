@@ -43,7 +43,7 @@ _DIVIDED = ("parallel", "chunk", "in_chunk")
 
 @frozen
 class Fold:
-    """A number that the iterations of a loop combine into, and the rule of `pto_cuda.cuh` that combines two.
+    """A number that the iterations of a loop combine into, and the rule of `pto_rules.cuh` that combines two.
 
     ordered: in the order of the iterations, which a sequential loop promises: sums and products of floats differ by it.
     """

@@ -31,7 +31,7 @@ class Rule:
     """How states along a line are combined.
 
     text: the rule, an expression; state: the C type of a state; typ: of the numbers in it, a structure of several;
-    fields: how each of them is read; known: the rule is one of `pto_cuda.cuh`, whose order makes no difference.
+    fields: how each of them is read; known: the rule is one of `pto_rules.cuh`, whose order makes no difference.
     """
 
     text: str
@@ -323,7 +323,7 @@ class LineWriter(MoveWriter):
 
 
 def _known(region: Region, kinds: Sequence[DType]) -> str:
-    """The rule of `pto_cuda.cuh` that a function of two numbers is; "" for others."""
+    """The rule of `pto_rules.cuh` that a function of two numbers is; "" for others."""
     op = region.body[0] if len(region.body) == 1 and len(kinds) == 1 else None
     if not isinstance(op, Op) or op.op not in _RULES or kinds[0].kind == "b":
         return ""
