@@ -118,7 +118,7 @@ def compile_module(
         flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
         flat = in_32_bits(in_layers(without_unit_axes(without_flips(flat))))
         flat = numbers_before_loops(share_elements(flat, module))
-        split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
+        split = separate(lists_before(outline_kernels(flat, module.name)))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     split = _lean(known_extents(split))

@@ -62,13 +62,14 @@ _REPEATABLE = ("load", "full", "arange")
 _INDEX = ScalarType(i64)
 
 
-def outline_kernels(func: Func, module_name: str, *, bounds: bool = False, shared: bool = False) -> Module:
+def outline_kernels(func: Func, module_name: str, *, shared: bool = False) -> Module:
     """The host function and one in-core function per kernel; TargetError for what cannot be a kernel or host code.
 
-    bounds: kernels whose tiles have extents that are read from memory get numbers that those do not exceed (`bounds`).
+    Kernels whose tiles have extents that are read from memory get numbers that those do not exceed (`bounds`).
+
     shared: the threads of a kernel share folds under conditions and in sequential loops, too.
     """
-    outliner = _Outliner(func, bounds, shared)
+    outliner = _Outliner(func, shared)
     body = outliner.block(func.body, incore=False, name=func.name, after=Later())
     return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
 
@@ -126,9 +127,8 @@ class _Run:
 
 
 class _Outliner(TilesBetween):
-    def __init__(self, func: Func, bounds: bool, shared: bool) -> None:
+    def __init__(self, func: Func, shared: bool) -> None:
         super().__init__(func)
-        self.bounds = bounds
         self.shared = shared
         self.views = Views(func)
         self.kernels: list[Func] = []
@@ -292,8 +292,7 @@ class _Outliner(TilesBetween):
         body = self._with_inputs(body)
         for name_ in made:  # whatever the kernel begins with
             self.pending.pop(name_, None)
-        if self.bounds:
-            body = bounded(body, self.func, self._fresh, self._launch, out)
+        body = bounded(body, self.func, self._fresh, self._launch, out)
         answers: list[Stmt] = []
         for var in made.values():
             if var.name not in after:

@@ -128,7 +128,7 @@ def _written(
     """The same, of its entry without calls, whose products and whole tensors are in parts."""
     flat = share_elements(parts, module)
     flat = with_atomic_updates(flat, lambda func: share_elements(func, module))
-    split = outline_kernels(flat, module.name, bounds=True, shared=True)
+    split = outline_kernels(flat, module.name, shared=True)
     dims = extents_of(split.func(split.entry).body)
     fitting = fitting_axes(flat.body)
     split = share_kernels(split, dims, fitting)
