@@ -50,6 +50,27 @@ def shapes(x: pl.Tensor, out: pl.Tensor, flat: pl.Tensor):
 
 
 @pto.jit
+def apart(rows: pl.Tensor, line: pl.Tensor, layer: pl.Tensor, out: pl.Tensor, more: pl.Tensor):
+    """Layers of what lies in rows, or in one line, and of one that is repeated."""
+    with pl.incore():
+        t = pl.reshape(pl.load(rows, [0, 0], [4, 128]), [4, 8, 16])
+        pl.store(t - pl.max(t, axis=2, keepdims=True), [0, 0, 0], out)
+        u = pl.reshape(pl.load(line, [0], [512]), [4, 8, 16]) * pl.broadcast_to(pl.load(layer, [0, 0], [8, 16]), [4, 8, 16])
+        a, b, c = pl.valid_shape(u)
+        pl.store(u * pl.cast(a + 10 * b + 100 * c, pl.f32), [0, 0, 0], more)
+
+
+@pto.jit
+def together(x: pl.Tensor, rows: pl.Tensor, line: pl.Tensor, out: pl.Tensor):
+    """Layers as rows, in one line, and with other rows."""
+    with pl.incore():
+        t = pl.load(x, [0, 0, 0], [4, 8, 16]) * 2.0
+        pl.store(pl.reshape(t, [4, 128]), [0, 0], rows)
+        pl.store(pl.reshape(t, [512]), [0], line)
+        pl.store(pl.reshape(t, [4, 16, 8]), [0, 0, 0], out)
+
+
+@pto.jit
 def halves(x: pl.Tensor, out: pl.Tensor, places: pl.Tensor):
     """16-bit floats are summed in f32; truth values over the first axis; places along rows."""
     with pl.incore():
@@ -96,12 +117,14 @@ X, H = m(8, 8, 16), m(8, 8, 16, dtype=pl.f16)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rows": (rows, (X, m(8, 16), X, m(8, 32), m(16, 16))),
     "shapes": (shapes, (X, m(8, 16, 16), m(64, 16))),
+    "apart": (apart, (m(4, 128), m(512), m(8, 16), m(4, 8, 16), m(4, 8, 16))),
+    "together": (together, (m(4, 8, 16), m(4, 128), m(512), m(4, 16, 8))),
     "halves": (halves, (H, m(16, 16, dtype=pl.f16), m(8, 8, 1, dtype=pl.i32))),
     "products": (products, (m(8, 32, 16), m(8, 32, 16), m(8, 32, 32))),
     "batches": (batches, (m(None, 8, 16), m(None, 8, 16), m(8, 16))),
     "heads": (heads, (m(4, 32, 16), m(4, 48, 16), m(4, 48, 16), m(4, 32, 16))),
 }
-INPUTS = {"rows": 2, "batches": 1, "shapes": 1, "halves": 1, "products": 2, "heads": 3}
+INPUTS = {"rows": 2, "batches": 1, "shapes": 1, "apart": 3, "together": 1, "halves": 1, "products": 2, "heads": 3}
 
 
 @pytest.fixture(scope="module")

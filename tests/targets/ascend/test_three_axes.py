@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -116,3 +117,49 @@ def test_what_is_reduced_along_two_axes_is_so_before_it_is_read_again(dtype: Any
 @pytest.mark.parametrize("name", CASES)
 def test_all_cores_take_part(name: str) -> None:
     assert name == "totalled" or not any(form.alone for form in kernels_of(written(CASES[name][0], *CASES[name][1])))
+
+
+@pto.jit
+def turned(x, exchanged, mirrored, lines):
+    """Axes change places; those of one element are counted, too."""
+    with pl.incore():
+        t = pl.load(x, [0, 0, 0], [16, 1, 16])
+        pl.store(pl.transpose(t, (1, 0, 2)) * 2.0, [0, 0, 0], exchanged)
+        a, b, c = pl.valid_shape(t)
+        pl.store(pl.transpose(t, (2, 1, 0)) + pl.cast(a + 10 * b + 100 * c, pl.f32), [0, 0, 0], mirrored)
+        pl.store(pl.cumsum(t, axis=0) + pl.cumsum(t, axis=1) - pl.cumsum(t, axis=2), [0, 0, 0], lines)
+
+
+@pto.jit
+def reduced(x, flat, high, row, column, firsts, number):
+    """Over the axis of one element, over it and another one, over the others, over all."""
+    with pl.incore():
+        t = pl.load(x, [0, 0, 0], [16, 1, 16])
+        pl.store(pl.sum(t, axis=1) + pl.any(t > 1.5, axis=1).to(pl.f32), [0, 0], flat)
+        pl.store(pl.max(t, axis=1, keepdims=True) * 2.0, [0, 0, 0], high)
+        pl.store(pl.sum(t, axis=(0, 1)), [0], row)
+        pl.store(pl.expand_dims(pl.sum(t, axis=(1, 2)), 1) + pl.max(t, axis=2), [0, 0], column)
+        pl.store(pl.argmin(t, axis=0).to(pl.f32), [0, 0], firsts)
+        pl.store(pl.full([1, 1], pl.sum(t), pl.f32), [0, 0], number)
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "turned": ((1, 16, 16), (16, 1, 16), (16, 1, 16)), "reduced": ((16, 16), (16, 1, 16), (16,), (16, 1), (1, 16), (1, 1)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    x = pto.spec((16, 1, 16), pl.f32)
+    cases = {fn.__name__: (fn, (x, *(pto.spec(s, pl.f32) for s in SHAPES[fn.__name__]))) for fn in (turned, reduced)}
+    return ordered(cases, tmp_path_factory.mktemp("between"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("fn", [turned, reduced])
+def test_an_axis_of_one_element_between_two_long_ones(between: Programs, fn: Any) -> None:
+    x = np.random.default_rng(2).standard_normal((16, 1, 16), np.float32)
+    names = list(inspect.signature(fn.__pto_jit__).parameters)[1:]
+    outputs = {name: np.zeros(shape, np.float32) for name, shape in zip(names, SHAPES[fn.__name__], strict=True)}
+    close = partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5)
+    check_interpreted(between, fn, fn.__name__, {"x": x}, outputs, close)
