@@ -137,7 +137,7 @@ class Calls:
         owner = fn.__self__
         check_frozen(self.g, fn)
         if isinstance(fn.__func__, types.FunctionType) and not self._compiled(fn.__func__, (owner, *args, kwargs)):
-            return self._own(self.g.python(fn, *args, **kwargs))
+            return self.g.made(fn, *args, **kwargs)
         return self.call(fn.__func__, (owner, *args), kwargs)
 
     def _compiled(self, fn: types.FunctionType, arguments: Any) -> bool:
@@ -157,7 +157,7 @@ class Calls:
         if mark(fn, "__pto_native__"):
             return self._of_python(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
-            return self._own(g.python(fn, *args, **kwargs))
+            return g.made(fn, *args, **kwargs)
         if (fn.__module__ or "").startswith(_LANGUAGE) and (found := g.find_runtime((args, kwargs))) is not None:
             raise self._of_known(f"pl.{fn.__name__}", found)
         return self.python_function(fn, args, kwargs)
@@ -198,7 +198,7 @@ class Calls:
         method = getattr(type(fn), "__call__", None)  # noqa: B004
         if isinstance(method, types.FunctionType) and self._compiled(method, (fn, args, kwargs)):
             return self.python_function(method, (fn, *args), kwargs)
-        return self._own(g.python(fn, *args, **kwargs))
+        return g.made(fn, *args, **kwargs)
 
     def _class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         g = self.g
@@ -223,7 +223,7 @@ class Calls:
             raise self._of_known(f"pl.{cls.__name__}", found)
         if found is not None or _holds_code((args, kwargs)):
             return construct(g, cls, args, kwargs)
-        return self._own(g.python(cls, *args, **kwargs))
+        return g.made(cls, *args, **kwargs)
 
     def _native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function written in C."""
@@ -250,7 +250,7 @@ class Calls:
                 return self._guarded(call, (args, kwargs), None, name)
             if isinstance(fn, np.ufunc) or getattr(fn, "__module__", "") in ("numpy", "math"):
                 raise self._no_library(name, args, kwargs)
-        return self._own(g.python(fn, *args, **kwargs))
+        return g.made(fn, *args, **kwargs)
 
     def _no_library(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompilationError:
         """The error for a function of NumPy or `math` that is given run-time values."""
@@ -306,13 +306,6 @@ class Calls:
     def _misfit(self, name: str, why: str, hint: str) -> CompilationError:
         """The error for arguments that do not fit a function."""
         return self.g.error(TypeMismatchError, f"`{name}`: {why}", code="PTO-T017", hint=hint)
-
-    def _own(self, value: Any) -> Any:
-        """Objects that calls made belong to this compilation: it may change them."""
-        kind = type(value)
-        if kind in _IMMUTABLE or isinstance(value, (type, types.ModuleType, types.FunctionType)) or is_runtime(value):
-            return value
-        return self.g.own(value)
 
     # -- compiled into place ------------------------------------------------------------------------------------
 
@@ -439,9 +432,6 @@ class Calls:
 
     def results(self, value: Any, node: ast.AST) -> tuple[Operand, ...]:
         return self.returned.operands(value, node)
-
-
-_IMMUTABLE = frozenset({int, float, bool, str, bytes, complex, type(None), tuple, frozenset, range, slice, DType})
 
 
 # Functions that ask generators for one item after another, and begin with the next only when they need it.

@@ -29,8 +29,7 @@ def construct(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
         instance = g.own(object.__new__(cls))
         g.inline(init, (instance, *args), kwargs)
         return instance
-    value = g.python(cls, *args, **kwargs)
-    return value if isinstance(value, tuple) else g.own(value)
+    return g.made(cls, *args, **kwargs)
 
 
 def _dataclass(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -49,7 +48,7 @@ def _dataclass(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str,
         if name in bound.arguments:
             value = bound.arguments[name]
         elif field.default_factory is not dataclasses.MISSING:
-            value = g.python(field.default_factory)
+            value = g.made(field.default_factory)
         elif field.default is not dataclasses.MISSING:
             value = field.default
         else:

@@ -97,10 +97,11 @@ class KernelFunction:
     """A function or lambda written inside a kernel.
 
     It sees the variables of the frame that defined it, by reference.  Python code that runs at compile time
-    (`sorted(key=...)`, `functools.reduce`) can call it like any function.
+    (`sorted(key=...)`, `functools.reduce`) can call it like any function, and name it (`functools.wraps`).
     """
 
-    __slots__ = ("__name__", "defaults", "file", "frame", "generator", "kw_defaults", "node")
+    # What is the function's own is no part of `__dict__`, which wrappers get from what they wrap.
+    __slots__ = ("__dict__", "__name__", "defaults", "file", "frame", "generator", "kw_defaults", "node")
 
     def __init__(
         self,
@@ -116,7 +117,9 @@ class KernelFunction:
         self.file = frame.file
         self.defaults = defaults
         self.kw_defaults = kw_defaults
-        self.__name__ = node.name if isinstance(node, ast.FunctionDef) else "<lambda>"
+        self.__name__ = self.__qualname__ = node.name if isinstance(node, ast.FunctionDef) else "<lambda>"
+        self.__doc__ = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None
+        self.__module__ = frame.globals.get("__name__")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.generator.inline(self, args, kwargs)

@@ -27,6 +27,7 @@ from pto_jit.codegen.recovery import Recovery
 from pto_jit.codegen.regions import Holder, LoopRecord, Region, Target
 from pto_jit.codegen.spelling import Spelling
 from pto_jit.codegen.statements import Statements
+from pto_jit.codegen.unshared import WITHOUT_ITEMS, unshared
 from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
 from pto_jit.errors import NOWHERE, CompilationError, Loc, Note, PtoError
 from pto_jit.ir import nodes
@@ -248,6 +249,14 @@ class Generator:
                 code="PTO-N004",
                 hint="Python evaluates this while the kernel is compiled; the exception is attached as the cause",
             ) from error
+
+    def made(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The same, of a call in the program: new objects belong to this compilation, which may change them."""
+        value = self.python(fn, *args, **kwargs)
+        if not (isinstance(value, WITHOUT_ITEMS) or is_runtime(value)):
+            for new in unshared(value):
+                self.own(new)
+        return value
 
     def misused(self, error: RunTimeValueUsed, name: str = "this") -> CompilationError:
         """The user's error for a run-time value that Python tried to compute with, in a call of `name`."""

@@ -126,8 +126,9 @@ class Statements:
                 g.check_mutable(base, "`del`")
                 g.python(lambda b, i: b.__delitem__(i), base, item)
             elif isinstance(target, ast.Attribute):
-                base = g.static(g.expressions.visit(target.value), "the object of `del`")
+                base = g.expressions.visit(target.value)
                 g.node = target
+                g.static(base if is_runtime(base) else None, "the object of `del`")
                 g.check_mutable(base, "`del`")
                 g.python(delattr, base, target.attr)
             else:

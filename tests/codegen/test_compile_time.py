@@ -446,6 +446,155 @@ def test_an_object_made_in_the_kernel_may_change_its_attributes():
     check(f, X, out())
 
 
+def test_a_kernel_may_change_all_that_its_objects_hold_alone():
+    """Whether Python makes them or `__init__` is compiled, as it is where it gets run-time values."""
+
+    @dataclasses.dataclass
+    class Queue:
+        scale: Any
+        items: list[Any] = dataclasses.field(default_factory=list)
+        names: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    class Ring:
+        def __init__(self, *items):
+            self.itself = self
+            self.rows = [list(items), list(items)]
+
+        def __setitem__(self, k, v):
+            self.rows[0][k % 2] = v
+
+        def __getitem__(self, k):
+            return self.rows[0][k % 2]
+
+    def f(x, y):
+        for at, scale in enumerate((2.0, x[6])):
+            q = Queue(scale)
+            for k in pl.static_range(3):
+                q.items.append(x[k])
+            q.names["last"] = q.items.pop() * q.scale
+            y[at] = q.items[0] + q.items[1] + q.names["last"]
+        for at, first in enumerate((0.0, x[2])):
+            r = Ring(first, 1.0)
+            r[3] = x[1]
+            r[0] += 2.0
+            y[2 + at] = r[0] - r[1] * len(r.itself.rows)
+
+    check(f, X, out())
+
+
+def test_attributes_are_deleted():
+    class Box:
+        pass
+
+    def f(x, y):
+        b = Box()
+        b.v, b.w = x[0], 2
+        del b.w
+        y[0] = b.v if not hasattr(b, "w") else 5.0
+
+    check(f, X, out())
+
+
+def test_decorators_of_functions_in_kernels():
+    def twice(fn):
+        @functools.wraps(fn)
+        def called(*args):
+            return fn(*args) * 2
+
+        return called
+
+    def f(x, y):
+        @twice
+        @twice
+        def more(v):
+            """Of one."""
+            return v + 1
+
+        y[0] = more(x[0])
+        y[1] = len(more.__name__) + len(more.__doc__)
+
+    check(f, X, out())
+
+
+def test_what_patterns_match():
+    @dataclasses.dataclass
+    class Config:
+        block: int
+        scale: float = 2.0
+
+    @dataclasses.dataclass
+    class Other:
+        block: int
+
+    class Pair:
+        __match_args__ = ("a", "b")
+
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+    def pick(c, v):
+        match c:
+            case Config(4, s):
+                return s
+            case Config(block=8, scale=s):
+                return s * v
+            case Config(b):
+                return b
+            case Other(b) if b > 100:
+                return 1
+            case Other(block=5):
+                return 55
+            case Pair(3, 5):
+                return 7
+            case Pair(a, b=4):
+                return a + v
+            case Pair(missing=1):
+                return 8
+            case int(n):
+                return n + 1000
+            case str():
+                return 5
+            case {"k": 1, **rest}:
+                return len(rest) + 2000
+            case {"k": 2}:
+                return 2001
+            case [1, *_, 9]:
+                return 3000
+            case [first, *middle]:
+                return first + len(middle)
+            case _:
+                return -1
+
+    def f(x, y):
+        values = [Config(4, 3.0), Config(8, 3.0), Config(5), Other(101), Other(5), Other(6), Pair(3, 5), Pair(1, 4),
+                  Pair(1, 2), 4, "a", {"k": 1, "z": 2}, {"k": 2}, {"k": 3}, [1, 2, 9], [1, 2], 2.5]  # fmt: skip
+        for at, value in enumerate(values):
+            y[at] = pick(value, x[0])
+
+    check(f, X, out(17))
+
+
+def test_a_pattern_with_more_parts_than_a_class_tells_is_an_error():
+    class Plain:
+        pass
+
+    def f(x, y):
+        match Plain():
+            case Plain(1):
+                y[0] = 1
+
+    with pytest.raises(pto.CompilationError, match="PTO-N049: Plain has 0 positional sub-patterns"):
+        ir(f, X, out())
+
+
+def test_types_of_numpy_convert_run_time_values():
+    def f(x, y):
+        for i in range(4):
+            y[i] = np.float32(x[i]) * 2 + np.int64(x[i] * 0.7) + np.bool_(x[i])
+
+    check(f, X, out())
+
+
 def test_the_dtype_of_a_tensor_is_that_of_numpy_too():
     def kernel(x, y):
         if x.dtype == np.float32 and np.dtype("float32") == x.dtype and x.dtype != np.float64:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import linecache
 import math
@@ -33,6 +34,7 @@ from tests.codegen.harness import Static, check, ir
 
 X = np.arange(8, dtype=np.float32)
 LIST = [1, 2]
+HELD = {"items": LIST}
 CASES: list[tuple[Callable[..., Any], type[CompilationError], tuple[Any, ...]]] = []
 
 
@@ -47,6 +49,15 @@ def case(cls: type[CompilationError] = CompilationError, *args: Any) -> Callable
 @dataclasses.dataclass
 class State:
     total: Any
+
+
+def held_items():
+    return HELD["items"]
+
+
+@functools.lru_cache
+def kept(n):
+    return [0.0] * n
 
 
 def helper(v):
@@ -158,6 +169,29 @@ def a_string_changed_in_a_run_time_loop(x, y, n):
 @case()
 def a_global_list_changed(x, y, n):
     LIST.append(3)  # error: PTO-N007: `append` would change a list that exists outside the kernel
+
+
+@case()
+def an_item_of_a_global_that_a_method_gives(x, y, n):
+    HELD.get("items").append(3)  # error: PTO-N007: `append` would change a list that exists outside the kernel
+
+
+@case()
+def an_item_of_a_global_that_a_function_gives(x, y, n):
+    held_items()[0] = x[0]  # error: PTO-N007: this assignment would change a list that exists outside the kernel
+
+
+@case()
+def what_a_cache_keeps(x, y, n):
+    kept(3)[0] = x[0]  # error: PTO-N007: this assignment would change a list that exists outside the kernel
+
+
+@case()
+def an_item_of_the_kernel_that_a_method_gives_in_a_run_time_loop(x, y, n):
+    mine = {"items": [1.0]}
+    for _ in range(n):
+        mine.get("items").append(2.0)  # error: PTO-N008: `append` changes a compile-time list under run-time control
+    y[0] = len(mine["items"])
 
 
 @case()
