@@ -111,8 +111,15 @@ def _weak(name: str, a: Any, b: Any) -> Any:
             )
         return number(_WHOLE[name](int(a), int(b)))
     if name in _REAL and isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        if name == "pow" and _is_root(a, b):
+            return Float(np.sqrt(float(a)))
         return Float(_REAL[name](float(a), float(b)))
     return NotImplemented
+
+
+def _is_root(a: Any, b: Any) -> bool:
+    """Whether a power is a square root, as of tiles: of a float, by an exponent known when compiling."""
+    return type(b) is float and b == 0.5 and not isinstance(a, int)
 
 
 class _Weak:
@@ -302,6 +309,8 @@ def _applied(function: Callable[..., Any], *operands: Any) -> Any:
 
 def _element(function: Callable[..., Any], a: Any, b: Any) -> Any:
     """An operation with an element; a weak number becomes one of the element's dtype, as a cast would make it."""
+    if function is operator.pow and isinstance(a, Element) and a.dtype.is_float and _is_root(a, b):
+        return _applied(np.sqrt, a)
     pair = [a, b]
     for k, value in enumerate(pair):
         other = pair[1 - k]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -243,3 +244,70 @@ def test_a_constant_that_an_element_meets_has_to_fit() -> None:
 
 def _adds_too_much(z):
     z[0] = z[1] + 300
+
+
+@pto.jit
+def rounded(x, out):
+    for i in range(x.shape[0]):
+        v = x[i]
+        whole = (math.floor(v), math.ceil(v), math.trunc(v), round(v), int(v), math.floor(-v), bool(v))
+        for k, w in enumerate(whole):
+            out[i, k] = w
+
+
+@pto.jit
+def divided(x, out):
+    for i in range(x.shape[0]):
+        v = x[i]
+        a, b = divmod(v, 7)
+        c, d = divmod(100, v)
+        for k, w in enumerate((a, b, c, d, -v, abs(v), +v, v // 3, v % 3, v / 2)):
+            out[i, k] = w
+
+
+@pto.jit
+def wrapped(x, out):
+    for i in range(x.shape[0]):
+        v = x[i]
+        out[i, 0] = math.floor(v) * 65536
+        out[i, 1] = round(v) * 65536
+        out[i, 2] = int(v) * 65536
+        out[i, 3] = ~v
+
+
+@pto.jit
+def weak(n: int, f: float, out, real):
+    whole = (math.floor(n), round(n), -n, abs(-n), ~n, +n, *divmod(n, 3), *divmod(100, n), n << 2, n >> 1, n**3, n << 70,
+             n >> 70, -n >> 70, n // 0, n % 0, math.floor(f), math.ceil(f), math.trunc(f), round(f), int(f), int(-f))
+    for k, w in enumerate(whole):
+        out[k] = w
+    floats = (-f, abs(f), +f, *divmod(f, 0.3), *divmod(2.0, f), f / 0, f // 0.0, f % 0.0, f**1000, n / 0, 2.0**n)
+    for k, r in enumerate(floats):
+        real[k] = r
+
+
+SPECIAL = (2.5, -2.5, 1e30, np.nan, np.inf, -np.inf, 3.5, -0.5, 0.0)
+INTEGERS = np.array([100000, -7, 3, 2**31 - 1, 0], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "dtype"),
+    [(rounded, (np.array(SPECIAL, np.float32),), np.int64), (rounded, (np.array(SPECIAL),), np.int64),
+     (rounded, (INTEGERS,), np.int64), (divided, (np.array(SPECIAL),), np.float64), (divided, (INTEGERS,), np.float64),
+     (wrapped, (INTEGERS,), np.int64)],
+)  # fmt: skip
+def test_elements_round_divide_and_wrap_as_compiled(kernel: Any, args: tuple[Any, ...], dtype: type) -> None:
+    compiled, interpreted = np.zeros((9, 10), dtype), np.zeros((9, 10), dtype)
+    kernel(*args, compiled)
+    kernel.interpret(*args, interpreted)
+    np.testing.assert_array_equal(interpreted, compiled)
+
+
+@pytest.mark.parametrize("f", SPECIAL)
+@pytest.mark.parametrize("n", [5, -5, 0])
+def test_numbers_round_divide_and_wrap_as_compiled(n: int, f: float) -> None:
+    runs = [(np.zeros(24, np.int64), np.zeros(13)) for _ in range(2)]
+    weak(n, f, *runs[0])
+    weak.interpret(n, f, *runs[1])
+    for compiled, interpreted in zip(*runs, strict=True):
+        np.testing.assert_array_equal(interpreted, compiled)

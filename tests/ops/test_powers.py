@@ -82,3 +82,19 @@ def test_results_that_are_subnormal_have_all_their_digits() -> None:
 def test_numbers_keep_their_weak_type() -> None:
     assert number(1.5, 3) == 1.5**3
     assert number(3.0, -2) == pytest.approx(1 / 9, rel=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [0.5, -1, 1, 2])
+def test_numbers_and_elements_interpreted_have_the_powers_of_compiled_code(n: float, dtype: type) -> None:
+    x = np.array([-np.inf, -0.0, 4.0, -1.0, 0.3, np.nan], dtype)
+    for kernel in (power, rows):
+        compiled, interpreted = np.empty_like(x), np.empty_like(x)
+        kernel(x, compiled, n)
+        kernel.interpret(x, interpreted, n)
+        np.testing.assert_array_equal(np.signbit(compiled), np.signbit(interpreted))
+        np.testing.assert_array_equal(compiled, interpreted)
+    for v in x.tolist():
+        compiled, interpreted = number(v, n), number.interpret(v, n)
+        assert np.signbit(compiled) == np.signbit(interpreted)
+        np.testing.assert_array_equal(compiled, interpreted)
