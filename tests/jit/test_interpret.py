@@ -277,7 +277,7 @@ def wrapped(x, out):
 
 @pto.jit
 def weak(n: int, f: float, out, real):
-    whole = (math.floor(n), round(n), -n, abs(-n), ~n, +n, *divmod(n, 3), *divmod(100, n), n << 2, n >> 1, n**3, n << 70,
+    whole = (math.floor(n), round(n), -n, abs(-n), ~n, +n, *divmod(n, 3), *divmod(100, n), n << 2, n >> 1, n**3, n << 70,  # noqa: RUF057
              n >> 70, -n >> 70, n // 0, n % 0, math.floor(f), math.ceil(f), math.trunc(f), round(f), int(f), int(-f))
     for k, w in enumerate(whole):
         out[k] = w

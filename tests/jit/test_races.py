@@ -221,6 +221,51 @@ def test_gather_and_scatter_touch_the_elements_that_they_name() -> None:
     assert info.value.tensor == "y" and info.value.element == (1, 0) and info.value.iterations == (0, 2)
 
 
+@pto.jit(debug=True)
+def gathered(x: pl.Tensor, at: pl.Tensor) -> None:
+    for i in pl.range(0, 4, parallel=True):
+        with pl.incore():
+            pl.store(pl.sum(x[0, pl.load(at, [0], [3])][None, :], axis=1, keepdims=True), [0, i], x)
+
+
+@pto.jit(debug=True)
+def gathered_columns(x: pl.Tensor, at: pl.Tensor) -> None:
+    for i in pl.range(0, 3, parallel=True):
+        with pl.incore():
+            pl.store(pl.sum(x[:, pl.load(at, [i], [2])], axis=0, keepdims=True), [i, 4], x)
+
+
+@pto.jit(debug=True)
+def put(x: pl.Tensor, at: pl.Tensor) -> None:
+    for i in pl.range(0, 3, parallel=True):
+        with pl.incore():
+            pl.scatter(pl.full([1, 2], 1.0 * i), pl.load(at, [2 * i], [2])[None, :], 1, x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "at", "raises"),
+    [(gathered, (0, 2, 1), True), (gathered, (6, 7, 6), False), (gathered_columns, (0, 1, 2, 3), False),
+     (gathered_columns, (0, 5, 2, 3), True), (put, (0, 1, 2, 3, 5, 4), False), (put, (0, 1, 2, 3, 2, 4), True)],
+)  # fmt: skip
+def test_the_interpreter_of_the_ir_finds_the_races_of_indices(kernel: Any, at: tuple[int, ...], raises: bool) -> None:
+    x, index = np.arange(32, dtype=np.float32).reshape(4, 8), np.array(at, np.int32)
+    parameters = Parameters(kernel.__pto_jit__, kernel.__pto_jit__.__globals__)
+    stages = lower(kernel.__pto_jit__, parameters.classify(*parameters.bind((x, index), {})).params, Options(debug=True)).modules
+
+    def ran(function: Any) -> Any:
+        mine = x.copy()
+        try:
+            function(mine, index)
+        except pto.RaceError as error:
+            return told(error)
+        return mine.tolist()
+
+    compiled = ran(kernel)
+    assert isinstance(compiled, Race) == raises
+    for stage in ("checked", "fused"):
+        assert ran(lambda *args, m=stages[stage]: interpreter.run(m, args, debug=True)) == compiled
+
+
 def test_atomic_updates_go_with_each_other_but_not_with_reads() -> None:
     @pto.jit(debug=True)
     def counts(x: pl.Tensor, y: pl.Tensor, at) -> None:
