@@ -167,6 +167,95 @@ def a_string_changed_in_a_run_time_loop(x, y, n):
 
 
 @case()
+def tuples_of_different_lengths_meet(x, y, n):
+    v = (1, 2)
+    if n > 2:
+        v = (1, 2, 3)
+    y[0] = v[0]  # error: PTO-T001: `v` has no one type here: a tuple of 3 and 2 items
+
+
+@case()
+def dicts_of_different_keys_meet(x, y, n):
+    v = {"a": 1}
+    if n > 2:
+        v = {"b": 1}
+    y[0] = v["a"]  # error: PTO-T001: `v` has no one type here: a dict with different keys
+
+
+@case()
+def objects_of_different_attributes_meet(x, y, n):
+    v = State(x[0])
+    if n > 2:
+        v = State(x[1])
+        v.more = 3
+    y[0] = v.total  # error: PTO-T001: `v` has no one type here: a State with different attributes
+
+
+@case()
+def objects_of_different_strings_meet(x, y, n):
+    v = State(["s", x[0]])
+    if n > 2:
+        v = State(["t", x[0]])
+    y[0] = v.total[1]  # error: PTO-T001: `v` has no one type here: the compile-time str 't' that differs
+
+
+@case(TypeMismatchError)
+def a_tensor_and_none_meet(x, y, n):
+    v = x[0:4] if n > 2 else None  # error: PTO-T002: this expression has no one type here: a tensor and None
+
+
+@case(TypeMismatchError)
+def arrays_of_numpy_meet(x, y, n):
+    v = np.zeros(2) if n > 2 else np.ones(2)  # error: PTO-T002: this expression has no one type here: a compile-time ndarray
+
+
+@case()
+def numbers_of_numpy_of_different_dtypes_meet(x, y, n):
+    v = np.int16(1)
+    if n > 2:
+        v = np.int32(5)
+    y[0] = v  # error: PTO-T001: `v` has no one type here: i32 and i16
+
+
+@case()
+def an_element_and_a_python_float_meet(x, y, n):
+    v = pl.i32(n)
+    if n > 2:
+        v = 0.5
+    y[0] = v  # error: PTO-T001: `v` has no one type here: i32 and a Python float
+
+
+@case()
+def a_truth_value_and_a_python_int_meet(x, y, n):
+    v = x[0] > 1
+    if n > 2:
+        v = 3
+    y[0] = v  # error: PTO-T001: `v` has no one type here: bool_ and a Python int
+
+
+@case()
+def tiles_of_different_shapes_meet(x, y, n):
+    t = pl.load(x, [0], [4])
+    if n > 2:
+        t = pl.load(x, [0], [8])
+    pl.store(t, [0], y)  # error: PTO-T001: `t` has no one type here: a tile of f32 with shape (8,) and a tile of f32
+
+
+@case(TypeMismatchError)
+def a_tile_changes_its_rank_in_a_loop(x, y, n):
+    t = pl.load(x, [0], [4])
+    for _ in range(n):
+        t = pl.reshape(t, (2, 2))  # error: PTO-T001: `t` changes from one iteration to the next: a tile of f32 with shape
+
+
+@case(TypeMismatchError)
+def a_tile_changes_its_dtype_in_a_loop(x, y, n):
+    t = pl.load(x, [0], [4])
+    for _ in range(n):
+        t = t.to(pl.f64)  # error: PTO-T001: `t` changes from one iteration to the next: a tile of f32 with shape (4,) and
+
+
+@case()
 def a_global_list_changed(x, y, n):
     LIST.append(3)  # error: PTO-N007: `append` would change a list that exists outside the kernel
 
