@@ -477,3 +477,66 @@ def test_what_is_added_may_have_the_extents_of_the_place_at_run_time_only(combin
         make = lambda x=x: [x.copy(), np.zeros((1, 1))]  # noqa: E731
         for _, y in (on_all(kernel, make), interpreted(kernel, make)):
             assert y[0, 0] == x.sum()
+
+
+@pto.jit
+def tiles_of_run_time_extents(x, y, n, start, stop, step):
+    a, b, c = pl.load(y, [0], [n]), pl.full((n,), 3.0, pl.f32), pl.load(y, [0], [n]) * 2.0
+    for i in pl.range(x.shape[0], parallel=True, chunk=8):
+        row = pl.squeeze(pl.load(x, [i, 0], [1, n]), 0)
+        a += row
+        b += row
+        c = pl.maximum(c, row)
+    pl.store(a * b - c, [0], y)
+
+
+@pto.jit
+def inside_while_loops(x, y, n, start, stop, step):
+    for r in pl.range(8, parallel=True, chunk=2):
+        k, s = 0, 0.0
+        while k < n:
+            for i in pl.range(8, parallel=True):
+                s += x[8 * r + i, k]
+                y[r] += x[8 * r + i, k]
+            k += 1
+        y[8 + r] = s
+
+
+@pto.jit
+def steps_of_any_sign(x, y, n, start, stop, step):
+    """A place that no iteration touches is not written."""
+    for r in pl.range(8, parallel=True, chunk=2):
+        s, m = 1.0, x[r, 0]
+        for i in pl.range(start, stop, step, parallel=True):
+            s += x[8 * r + i, 0]
+            m = max(m, x[8 * r + i, 1])
+            y[r] += x[8 * r + i, 2]
+            y[r] += x[8 * r + i, 3]
+        y[8 + r] = s * m
+
+
+@pto.jit
+def results_read_between_parallel_loops(x, y, n, start, stop, step):
+    with pl.incore():
+        acc = pl.zeros((4,), pl.f32)
+        for i in pl.range(64, parallel=True, chunk=8):
+            acc += pl.squeeze(pl.load(x, [i, 0], [1, 4]), 0)
+        twice = acc * 2.0
+        for i in pl.range(3, parallel=True):
+            pl.store((acc * twice) * (1.0 * i), [4 * i], y)
+        pl.store(twice - acc, [12], y)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "steps"),
+    [(tiles_of_run_time_extents, (0, 8, 1)), (inside_while_loops, (0, 8, 1)),
+     (results_read_between_parallel_loops, (0, 8, 1)),
+     *((steps_of_any_sign, steps) for steps in ((0, 8, 3), (7, -1, -2), (0, 8, -3), (3, 3, 1)))],
+)  # fmt: skip
+def test_reductions_within_what_is_known_at_run_time(kernel: Any, steps: tuple[int, int, int]) -> None:
+    def make() -> list[Any]:
+        return [np.abs(np.random.default_rng(3).standard_normal((64, 4), np.float32)), np.ones(16, np.float32), 3, *steps]
+
+    (_, got, *_), reference = on_all(kernel, make), make()
+    kernel.interpret(*reference)
+    np.testing.assert_allclose(got, reference[1], rtol=1e-5)

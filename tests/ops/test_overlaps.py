@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,3 +84,63 @@ def test_a_tile_holds_what_memory_held_when_it_was_loaded() -> None:
         wanted[b : b + 9] = t + 1
         wanted[c : c + 9] = t + x
         np.testing.assert_array_equal(memory, wanted, err_msg=f"{a} {b} {c}")
+
+
+@pto.jit
+def rows_before(x):
+    """What an iteration reads was written by the one before it."""
+    v = pl.reshape(x, (x.shape[0] * x.shape[1],))
+    for i in range(1, x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] = v[(i - 1) * x.shape[1] + j] + 1.0
+
+
+@pto.jit
+def columns_before(x):
+    v = pl.reshape(x, (32,))
+    for i in range(1, 8):
+        x[i, 0] = v[i * 4 - 4] + 1.0
+
+
+@pto.jit
+def halves(x):
+    v = pl.reshape(x, (4, 8))
+    for i in range(4):
+        for j in range(4):
+            v[i, j] = x[i, j] * 0.5 + 1.0
+
+
+@pto.jit
+def backwards(x):
+    v = pl.reshape(x, (32,))
+    for i in range(8):
+        for j in range(4):
+            v[31 - (i * 4 + j)] = x[i, j] * 0.5 + 1.0
+
+
+@pto.jit
+def beside(x):
+    v = pl.reshape(x, (16, 2))
+    for i in pl.range(8, parallel=True):
+        x[i, 0] = v[i * 2, 1] + 1.0
+
+
+@pytest.mark.parametrize("kernel", [rows_before, columns_before, halves, backwards, beside])
+def test_elements_are_the_same_in_views_of_other_shapes(kernel: Any) -> None:
+    given = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    compiled, interpreted = given.copy(), given.copy()
+    kernel(compiled)
+    kernel.interpret(interpreted)
+    np.testing.assert_allclose(compiled, interpreted, rtol=1e-6)
+
+
+def test_a_promise_that_a_view_of_another_shape_breaks_is_refused_or_found() -> None:
+    @pto.jit(debug=True)
+    def promised(x):
+        v = pl.reshape(x, (16, 2))
+        for i in pl.range(7, parallel=True):
+            x[i, 0] = v[i * 2 + 2, 0] + 1.0
+
+    for run in (promised, promised.interpret):
+        with pytest.raises((pto.RaceError, pto.ScheduleError)):
+            run(np.zeros((8, 4), np.float32))
