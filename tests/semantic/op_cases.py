@@ -223,6 +223,7 @@ ACCEPTED |= {
         "%o = tdot %t, %w, %w : !pto.tile<8x4xf32>",
         "%o = tdot %th, %th : !pto.tile<8x8xf32>",
         "%o = tdot %th, %th {dtype=f16} : !pto.tile<8x8xf16>",
+        "%o = tdot %th, %th, %th {dtype=f16} : !pto.tile<8x8xf16>",
         "%o = tdot %tu, %t8 : !pto.tile<8x8xi32>",
         "%o = tdot %q, %t : !pto.tile<?x8xf32>",
     ],

@@ -35,9 +35,7 @@ _COMPARE = {"eq": ("==", EQUALITY), "ne": ("!=", EQUALITY), "lt": ("<", RELATION
 _SIGNS = {"add": ("+", ADD), "sub": ("-", ADD), "mul": ("*", MUL)}
 _EXTREMES = {"maximum": "max", "minimum": "min"}
 _BITS = {"and": ("&", BIT_AND), "or": ("|", BIT_OR), "xor": ("^", BIT_XOR)}
-_BOOLS = {"and": ("&&", AND), "mul": ("&&", AND), "min": ("&&", AND), "or": ("||", OR), "add": ("||", OR),
-          "max": ("||", OR), "xor": ("!=", EQUALITY)}  # fmt: skip
-_SAME = ("floor", "ceil", "trunc", "round")
+_BOOLS = {"and": ("&&", AND), "or": ("||", OR), "xor": ("!=", EQUALITY)}
 _FLOATS = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint",
            "fma": "fma"}  # fmt: skip
 
@@ -176,10 +174,6 @@ class Operations:
             return CValue(I1, f"{a[0].at(inside)} {sign} {a[1].at(inside)}", level)
         if op == "not":
             return CValue(I1, f"!{a[0].at(UNARY)}", UNARY)
-        if op in ("isnan", "isinf", "isfinite"):
-            return CValue(I1, "true" if op == "isfinite" else "false")
-        if op in ("abs", "relu", "sign", *_SAME):
-            return a[0]
         raise KeyError(f"{op} on bool")
 
     def _integer(self, op: str, a: Sequence[CValue], dtype: DType, result: DType) -> CValue:
@@ -199,11 +193,7 @@ class Operations:
         if op == "neg":
             text = f"-{a[0].at(UNARY)}".replace("--", "-(-") + (")" if a[0].at(UNARY).startswith("-") else "")
             return self._made(dtype, text if dtype.bits >= 32 else f"({ctype})({text})", UNARY)
-        if op in _SAME:
-            return a[0]
-        if op in ("isnan", "isinf", "isfinite"):
-            return CValue(I1, "true" if op == "isfinite" else "false")
-        known = ("square", "fma", "abs", "relu", "sign", "max", "min", "shl", "shr", "floordiv", "mod", "fmod", "pow")
+        known = ("square", "abs", "relu", "sign", "max", "min", "shl", "shr", "floordiv", "mod", "fmod", "pow")
         if op not in known:
             raise KeyError(f"{op} on {dtype}")
         if op in ("max", "min") and dtype == i64:

@@ -286,20 +286,14 @@ class Elementwise:
         b = self.b
         x = args[0]
         match op:
-            case "and" | "mul" | "min":
+            case "and":
                 return b.and_(x, args[1])
-            case "or" | "add" | "max":
+            case "or":
                 return b.or_(x, args[1])
             case "xor":
                 return b.xor(x, args[1])
             case "not":
                 return b.xor(x, number(x.type, True))
-            case "abs" | "relu" | "sign" | "floor" | "ceil" | "trunc" | "round":
-                return x
-            case "isnan" | "isinf":
-                return number(x.type, False)
-            case "isfinite":
-                return number(x.type, True)
             case _:
                 raise KeyError(f"{op} on {dtype}")
 
@@ -319,8 +313,6 @@ class Elementwise:
                 return b.mul(x, args[1])
             case "square":
                 return b.mul(x, x)
-            case "fma":
-                return b.add(b.mul(x, args[1]), args[2])
             case "neg":
                 return b.sub(number(typ, 0), x)
             case "abs":
@@ -353,12 +345,6 @@ class Elementwise:
             case bits.LENGTH:
                 zeros = call_intrinsic(b, "ctlz", typ, x, number(I1, False))
                 return b.sub(number(typ, dtype.bits), zeros)
-            case "floor" | "ceil" | "trunc" | "round":
-                return x
-            case "isnan" | "isinf":
-                return number(vector(I1, lane_count(typ)), False)
-            case "isfinite":
-                return number(vector(I1, lane_count(typ)), True)
             case _:
                 raise KeyError(f"{op} on {dtype}")
 

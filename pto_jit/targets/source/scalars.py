@@ -30,23 +30,17 @@ _OF_FLOATS = {
     "isfinite": "pto::is_finite({})",
 }  # fmt: skip
 """What becomes of operations on floats, by name."""
-_OF_BOOLS = {
-    "and": "{} && {}", "mul": "{} && {}", "min": "{} && {}", "or": "{} || {}", "add": "{} || {}",
-    "max": "{} || {}", "xor": "{} != {}", "not": "!{}", "abs": "{}", "relu": "{}", "sign": "{}", "floor": "{}",
-    "ceil": "{}", "trunc": "{}", "round": "{}", "isnan": "false", "isinf": "false", "isfinite": "true",
-}  # fmt: skip
+_OF_BOOLS = {"and": "{} && {}", "or": "{} || {}", "xor": "{} != {}", "not": "!{}"}
 """What becomes of operations on truth values, by name."""
 _OF_INTEGERS = {
     "square": "pto::wrapping_mul<{t}>({0}, {0})",
-    "fma": "pto::wrapping_add<{t}>(pto::wrapping_mul<{t}>({}, {}), {})",
     "neg": "pto::wrapping_sub<{t}>(0, {})", "abs": "pto::integer_absolute<{t}>({})",
     "relu": "pto::larger<{t}>({}, 0)", "sign": "pto::integer_sign<{t}>({})",
     "max": "pto::larger<{t}>({}, {})", "min": "pto::smaller<{t}>({}, {})",
     "not": "{t}(~{})", "shl": "pto::shift_left<{t}>({}, {})",
     "shr": "pto::shift_right<{t}>({}, {})", "floordiv": "pto::integer_floordiv<{t}>({}, {})",
     "mod": "pto::integer_mod<{t}>({}, {})", "fmod": "pto::integer_fmod<{t}>({}, {})",
-    "pow": "pto::integer_pow<{t}>({}, {})", "floor": "{}", "ceil": "{}", "trunc": "{}", "round": "{}",
-    "isnan": "false", "isinf": "false", "isfinite": "true",
+    "pow": "pto::integer_pow<{t}>({}, {})",
 }  # fmt: skip
 """What becomes of operations on integers, by name; `t` is their type."""
 _UNARY = ("-", "+", "*", "/", "!", "~")

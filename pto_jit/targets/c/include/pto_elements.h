@@ -191,7 +191,6 @@ PTO_SATURATED_BOTH(uint64_t, u64, 0, UINT64_MAX, 0x1p64)
 // Integers: U is unsigned and at least as wide as int, so that nothing overflows; division by zero gives 0.
 #define PTO_INTEGERS(T, NAME, U)                                                                                     \
   PTO_INLINE T pto_square_##NAME(T x) { return (T)((U)x * (U)x); }                                                   \
-  PTO_INLINE T pto_fma_##NAME(T x, T y, T z) { return (T)((U)x * (U)y + (U)z); }                                     \
   PTO_INLINE T pto_abs_##NAME(T x) { return x < 0 ? (T)(0 - (U)x) : x; }                                             \
   PTO_INLINE T pto_relu_##NAME(T x) { return x > 0 ? x : 0; }                                                        \
   PTO_INLINE T pto_sign_##NAME(T x) { return x > 0 ? 1 : x == 0 ? 0 : (T)-1; }                                       \
