@@ -19,7 +19,7 @@ from pto_jit.errors import BoundsError, CompilationError, ShapeError, TypeMismat
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, FractalSpec, ListType, TensorType, fractal_spec
-from pto_jit.language._tile import Tensor
+from pto_jit.language._tile import Tensor, Tile
 
 if TYPE_CHECKING:
     from pto_jit.language._tile import Tensor as Leaf
@@ -302,6 +302,8 @@ def integer(value: Any, what: str = "an index of a list") -> int:
             return value
         if isinstance(value, (np.integer, np.ndarray)) and value.dtype.kind in "iu" and value.size == 1:
             return int(np.asarray(value).reshape(())[()])
+        if isinstance(value, Tile) and value.dtype.is_integer and (found := value.numpy()).size == value.size == 1:
+            return int(found.reshape(())[()])
     raise failure(TypeMismatchError, "PTO-F003", f"{what} is {value!r:.60}", "give an integer")
 
 
