@@ -36,7 +36,7 @@ from pto_jit.comprehensions.nodes import (
     Unary,
     names_in,
 )
-from pto_jit.dtypes import Annotated, DType
+from pto_jit.dtypes import Annotated, DType, from_numpy
 from pto_jit.errors import CompilationError, Loc, UnsupportedSyntaxError
 from pto_jit.language import Symbol, TensorSpec, constexpr
 from pto_jit.source import Located, SourceFile, locate
@@ -365,16 +365,17 @@ class Reader:
             other = f", or `pl.{name}imum(a, b)` for two values" if name in ("min", "max") else ""
             self.fail("PTO-R083", f"`pl.{name}` stands inside an expression: a statement has one reduction, outermost",
                       node, f"write it as a statement of its own{other}")  # fmt: skip
+        if name == "cast":
+            wanted = self.value_of(node.args[1]) if len(node.args) == 2 else None
+            dtype = wanted if isinstance(wanted, DType) or wanted is None else from_numpy(wanted)
+            if dtype is None:
+                self.fail("PTO-R084", "`pl.cast` takes a value and a dtype", node, "write `pl.cast(x, pl.f32)`")
+            return Cast(dtype, self.expression(node.args[0]), loc)
         args = tuple(self.expression(a) for a in node.args)
         if isinstance(function, DType):
             if len(args) != 1:
                 self.fail("PTO-R084", f"a conversion to {function} takes one value", node, f"write `pl.{function}(x)`")
             return Cast(function, args[0], loc)
-        if name == "cast":
-            dtype = self.value_of(node.args[1]) if len(node.args) == 2 else None
-            if not isinstance(dtype, DType):
-                self.fail("PTO-R084", "`pl.cast` takes a value and a dtype", node, "write `pl.cast(x, pl.f32)`")
-            return Cast(dtype, args[0], loc)
         if name == "pad":
             read = Read(args[0].name, (), args[0].loc) if args and isinstance(args[0], Name) else args and args[0]
             if len(args) != 2 or not isinstance(read, Read):
@@ -402,6 +403,8 @@ class Reader:
     def constant(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self.constant(node.operand)
         value = self.value_of(node)
         if isinstance(value, (bool, int, float, str)):
             return value
