@@ -138,7 +138,7 @@ class FractalTensor:
         return self.element(position(index, len(self)))
 
     def __pto_refuse_item__(self, generator: Any) -> CompilationError:
-        from pto_jit.fractal.compile.session import of_the_surrounding_code
+        from pto_jit.fractal.zipped import of_the_surrounding_code
 
         return of_the_surrounding_code(generator, self, "a run-time index of")
 

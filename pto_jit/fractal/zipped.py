@@ -80,8 +80,6 @@ class Zipped:
         return self.element(position(index, len(self)))
 
     def __pto_refuse_item__(self, generator: Any) -> CompilationError:
-        from pto_jit.fractal.compile.session import of_the_surrounding_code
-
         return of_the_surrounding_code(generator, self, "a run-time index of")
 
     def __iter__(self) -> Iterator[Any]:
@@ -218,3 +216,9 @@ def _described(x: Any) -> str:
     if isinstance(x, tuple):
         return f"a tuple of {len(x)}"
     return "a Python list" if isinstance(x, list) else f"{x!r:.60}"
+
+
+def of_the_surrounding_code(generator: Any, value: FractalTensor | Zipped, what: str) -> CompilationError:
+    """The error for a list that a kernel captures; arguments are `Lists`."""
+    text = f"{what} a {type(value).__name__} of the surrounding code"
+    return generator.error(TypeMismatchError, text, code="PTO-F100", hint=PASS_LISTS)

@@ -25,7 +25,7 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
-from pto_jit.ir.walk import block_uses, combines, told_of
+from pto_jit.ir.walk import block_uses, blocks, combines, statements, told_of
 from pto_jit.slotted import frozen
 
 
@@ -49,6 +49,20 @@ def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
     if told is not None:
         told.free = flow.free
     return flow.free
+
+
+def is_left(body: Block) -> bool:
+    """Whether a BREAK in the body leaves the loop around it, or a return leaves all: then no iteration but the first is
+    sure to run."""
+    for stmt in body:
+        if isinstance(stmt, (Break, Return)):
+            return True
+        if isinstance(stmt, (For, While)):
+            if any(isinstance(s, Return) for s in statements((stmt,))):
+                return True
+        elif any(is_left(inner) for inner in blocks(stmt)):
+            return True
+    return False
 
 
 class _Flow:

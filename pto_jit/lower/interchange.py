@@ -43,8 +43,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
+from pto_jit.ir.flow import free_vars, is_left
+from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, Module, Op, Scope, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import (
     TENSOR_VIEWS,
@@ -226,7 +226,7 @@ class _Interchange:
         carried = [v.name for v in free_vars(band.body) if v.name in inside]
         if carried:
             return f"`{source_name(carried[0])}` is carried from one iteration to the next"
-        if _is_left(band.body):
+        if is_left(band.body):
             return "the nest is left by break or return"
         if not self.uses:
             self.uses = use_counts(self.func.body)
@@ -335,19 +335,6 @@ def _is_elements(body: Block) -> bool:
         elif isinstance(stmt, (Scope, Fuse)) or any(isinstance(v.type, TileType) for v in defs(stmt)):
             return False
     return elements
-
-
-def _is_left(body: Block) -> bool:
-    """Whether a BREAK in the body leaves the loop around it, or a return leaves all."""
-    for stmt in body:
-        if isinstance(stmt, (Break, Return)):
-            return True
-        if isinstance(stmt, (For, While)):
-            if any(isinstance(s, Return) for s in statements((stmt,))):
-                return True
-        elif any(_is_left(inner) for inner in blocks(stmt)):
-            return True
-    return False
 
 
 def _access_cost(dependences: Dependences, loop: Loop, access: Access) -> int:

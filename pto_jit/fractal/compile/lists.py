@@ -422,3 +422,12 @@ class Check:
 
 def zero() -> Expr:
     return number(0)
+
+
+def lists_in(value: Any) -> Iterator[Lists]:
+    """The lists that a returned value consists of."""
+    if isinstance(value, Lists):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from lists_in(item)

@@ -40,11 +40,12 @@ from pto_jit.fractal.compile.lists import (
     Read,
     ReadLeaf,
     View,
+    lists_in,
     map_views,
     views_of,
 )
 from pto_jit.fractal.tensor import FractalTensor
-from pto_jit.fractal.zipped import PASS_LISTS, Zipped
+from pto_jit.fractal.zipped import Zipped, of_the_surrounding_code
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
@@ -63,12 +64,6 @@ def session_of(g: Generator) -> Session:
     if found is None:
         found = _sessions[g] = Session(g)
     return found
-
-
-def of_the_surrounding_code(g: Generator, value: FractalTensor | Zipped, what: str) -> CompilationError:
-    """The error for a list that a kernel captures; arguments are `Lists`."""
-    text = f"{what} a {type(value).__name__} of the surrounding code"
-    return g.error(TypeMismatchError, text, code="PTO-F100", hint=PASS_LISTS)
 
 
 class Session:
@@ -462,7 +457,7 @@ class Session:
         """Make IR of all records: nothing else is read behind them than the value."""
         from pto_jit.fractal.compile.sequential import accessed
 
-        for lists in _lists_in(value):
+        for lists in lists_in(value):
             for view in views_of(lists.items):
                 self._read_behind(accessed(view.read))
         self._write()
@@ -502,12 +497,3 @@ class Session:
 
         self.g.e.waiting = None
         write_pending(self)
-
-
-def _lists_in(value: Any) -> Iterator[Lists]:
-    """The lists that a returned value consists of."""
-    if isinstance(value, Lists):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _lists_in(item)

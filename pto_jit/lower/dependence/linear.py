@@ -41,17 +41,6 @@ class Linear:
             return ZERO
         return Linear(self.const * number, tuple([(a, k * number) for a, k in self.terms]))
 
-    @property
-    def constant(self) -> int | None:
-        """The value when no atom takes part."""
-        return None if self.terms else self.const
-
-    def coefficient(self, atom: int) -> int:
-        for a, k in self.terms:
-            if a == atom:
-                return k
-        return 0
-
 
 ZERO = Linear(0)
 ONE = Linear(1)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
-from pto_jit.ir.nodes import Block, Break, Call, Continue, For, Func, If, Module, Op, Operand, Return, Stmt, Var, While
+from pto_jit.ir.flow import is_left
+from pto_jit.ir.nodes import Block, Break, Call, Continue, For, Func, If, Module, Op, Operand, Return, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, blocks, def_counts, defs, statements
 from pto_jit.lower.dependence.accesses import ANYWHERE, ATOMIC, Access, Accesses, Loop, Root, Space, Span, View
@@ -102,7 +103,7 @@ class _Collector:
         else:
             self.assigned.append(set())
         before = len(self.broken)
-        if isinstance(stmt, While) or _is_left_early(stmt.body):
+        if isinstance(stmt, While) or is_left(stmt.body):
             self.conditions = (*self.conditions, (len(outer), None))
         for inner in blocks(stmt):
             self.block(inner)
@@ -486,22 +487,3 @@ def _place(view: View, spans: tuple[Span, ...]) -> tuple[Linear, ...] | None:
 
 def _is_chunk(stmt: For) -> bool:
     return stmt.kind in ("chunk", "in_chunk")
-
-
-def _is_left_early(body: Block) -> bool:
-    """Whether a BREAK or return in the body ends the loop: then no iteration is sure to run."""
-    for stmt in body:
-        if type(stmt) is Op:
-            continue
-        if isinstance(stmt, (Break, Return)):
-            return True
-        if isinstance(stmt, (For, While)):
-            if any(isinstance(s, Return) for s in _all(stmt)):
-                return True
-        elif any(_is_left_early(inner) for inner in blocks(stmt)):
-            return True
-    return False
-
-
-def _all(stmt: Stmt) -> list[Stmt]:
-    return [s for inner in blocks(stmt) for s in statements(inner)]

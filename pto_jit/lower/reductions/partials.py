@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Attr, Block, Const, If, Op, Operand, Region, Stmt, Var
+from pto_jit.ir.nodes import Attr, Block, Const, If, Op, Operand, Reduction, Region, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import block_defs, rename, substitute
 from pto_jit.lower.names import BOOL, I64, Names, index
@@ -267,3 +267,14 @@ def stored_in(var: Var, value: Operand, e: Emit) -> Block:
 
 
 __all__ = ["I64", "Emit", "Partials", "Slots", "State", "allocate", "combined", "fold", "stored_in", "when"]
+
+
+def has_tiles(state: State) -> bool:
+    return any(isinstance(v.type, TileType) for v in state.vars)
+
+
+def known_reduction(one: Partials) -> tuple[Reduction, ...]:
+    """What a target may know about the variables of a chunk.  (A combine function of tiles is not for targets.)"""
+    if isinstance(one.state.combine, Region) and has_tiles(one.state):
+        return ()
+    return (Reduction(one.vars, one.state.init, one.state.combine),)

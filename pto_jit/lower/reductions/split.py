@@ -65,7 +65,6 @@ from pto_jit.ir.nodes import (
     Op,
     Operand,
     Reduction,
-    Region,
     Scope,
     Stmt,
     Var,
@@ -102,6 +101,8 @@ from pto_jit.lower.reductions.partials import (
     State,
     allocate,
     fold,
+    has_tiles,
+    known_reduction,
     slots_of,
     stored_in,
     when,
@@ -213,7 +214,7 @@ class _Splitter:
                         stmt = self.in_order(stmt, [one.base for one in arrays], divided)
                     else:
                         states = states_of(subscripts, live, self.views)
-                if not self.scopes and (tiles := [one.name for one in states if _has_tiles(one)]):
+                if not self.scopes and (tiles := [one.name for one in states if has_tiles(one)]):
                     stmt, states = self.in_order(stmt, tiles, divided), []
                 if stmt.kind == "parallel" and (states or arrays):
                     return self.reduce(stmt, states, arrays, around, before, divided)
@@ -310,7 +311,7 @@ class _Splitter:
         inner = Emit(names, loc)
         for one in (*partials, *copies):
             one.start(inner, pieces.slot)
-        reductions = tuple(r for one in partials for r in _reduction(one))
+        reductions = tuple(r for one in partials for r in known_reduction(one))
         run = pieces.in_chunks(body, reductions)
         if copies:  # the iterations of a chunk share its copies: they are not independent of each other
             run = replace(run, kind="sequential", reductions=())
@@ -359,13 +360,13 @@ class _Splitter:
         later: list[Partials] = []
         for state in states:
             if state.place is None:
-                if not _has_tiles(state):
+                if not has_tiles(state):
                     reductions.append(Reduction(state.vars, state.init, state.combine))
                 continue
             one = self.local(state)
             later.append(one)
             one.start(e, index(0))
-            reductions += _reduction(one)
+            reductions += known_reduction(one)
         body = self.rewritten(loop.body, later, [])
         body = self.block(body, live | {v.name for v in free_vars(body)}, divided=True)
         inner = replace(loop, kind="in_chunk", body=body, reductions=tuple(reductions))
@@ -494,14 +495,3 @@ class _Splitter:
 def _is_sure(chunk: Operand) -> bool:
     """Whether a chunk is known to be one: what a device divides in its own way need not be divided by it."""
     return isinstance(chunk, Const) and chunk.value >= 1
-
-
-def _has_tiles(state: State) -> bool:
-    return any(isinstance(v.type, TileType) for v in state.vars)
-
-
-def _reduction(one: Partials) -> tuple[Reduction, ...]:
-    """What a target may know about the variables of a chunk.  (A combine function of tiles is not for targets.)"""
-    if isinstance(one.state.combine, Region) and _has_tiles(one.state):
-        return ()
-    return (Reduction(one.vars, one.state.init, one.state.combine),)
