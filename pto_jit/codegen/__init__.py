@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """From Python source to the loop IR.
 
-`compile_function` is the way in.  A kernel's source is evaluated by Python's rules: what is known at compile time is
+`compile_program` is the way in.  A kernel's source is evaluated by Python's rules: what is known at compile time is
 computed by Python itself, what involves a run-time value is appended to the IR.
 
 * `compilation`, `params`: parameters, the entry function, the module
@@ -33,12 +33,12 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam, StaticParam, TensorParam
 
 if TYPE_CHECKING:
-    from pto_jit.codegen.compilation import Program, compile_function, compile_program
+    from pto_jit.codegen.compilation import Program, compile_program
 
 
 def __getattr__(name: str) -> Any:
     """The front end is imported when something is compiled: calls of what the disk cache holds do without."""
-    if name in ("Program", "compile_function", "compile_program"):
+    if name in ("Program", "compile_program"):
         from pto_jit.codegen import compilation
 
         return getattr(compilation, name)
@@ -53,6 +53,5 @@ __all__ = [
     "ScalarParam",
     "StaticParam",
     "TensorParam",
-    "compile_function",
     "compile_program",
 ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Sequence
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 from pto_jit.codegen.boundaries import place_scopes
@@ -45,38 +45,27 @@ class Program:
     typed: dict[int, Op] = field(default_factory=dict)
 
 
-def compile_function(fn: Any, params: Sequence[Param], *, options: Any = None) -> Module:
-    """The IR of a Python function for the given parameters; run-time leaves become IR parameters in order.
-
-    Surplus positional arguments are parameters with the name of `*args`, one each; surplus keywords are parameters with
-    names that the function does not declare. A parameter that `params` leaves out has its default.
-
-    Raises `CompilationError` at the user's line for anything that cannot be compiled.
-    """
-    return compile_program(fn, params, options=options).module
-
-
 def compile_program(
     fn: Any, params: Sequence[Param], *, options: Any = None, watch: Watch | None = None, quiet: bool = False
 ) -> Program:
-    """`compile_function`, with the structure of what the function returns; `watch` is told of every statement.
+    """The IR of a Python function for the given parameters; run-time leaves become IR parameters in order.
+
+    Surplus positional arguments are parameters with the name of `*args`, one each; surplus keywords are parameters with
+    names that the function does not declare. A parameter that `params` leaves out has its default.  `watch` is told of
+    every statement.  Raises `CompilationError` at the user's line for anything that cannot be compiled.
 
     `quiet`: nothing is printed and the compiler does not stop, since the program was compiled before.
     """
-    if isinstance(fn, MethodType):
-        function = fn.__func__
-    else:
-        function = fn
-    if not isinstance(function, FunctionType):
+    if not isinstance(fn, FunctionType):
         raise CompilationError(f"{fn!r} is not a Python function", code="PTO-S004", hint="decorate a `def` or a lambda")
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:
-        return _Compilation(function, options or Options(), watch, quiet).run(params)
+        return _Compilation(fn, options or Options(), watch, quiet).run(params)
     except RecursionError as error:
         raise CompilationError(
-            f"`{function.__name__}` is nested too deeply to be compiled",
-            Loc(function.__code__.co_filename, function.__code__.co_firstlineno),
+            f"`{fn.__name__}` is nested too deeply to be compiled",
+            Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno),
             code="PTO-N043",
             hint="recursion has to end at compile time",
         ) from error
