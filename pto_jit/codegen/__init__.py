@@ -8,7 +8,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `generator`, `recovery`: the state of a compilation: names, places, errors; going on after one
 * `expressions`, `statements`, `assignments`, `patterns`: the visitors
 * `operators`, `items`: operators, comparisons and `in`; comprehensions, generators, what is iterated
-* `unshared`: which objects calls make, which a kernel may change
+* `unshared`, `changes`: which objects calls make, which a kernel may change; what calls change
 * `unused`: warnings for statements that do nothing, and for calls that are made once
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
   their callers, built functions

@@ -16,6 +16,7 @@ from pto_jit import dtypes
 from pto_jit.codegen import builtins
 from pto_jit.codegen.binding import bind
 from pto_jit.codegen.builtins.promote import describe
+from pto_jit.codegen.changes import CONTAINERS
 from pto_jit.codegen.construction import construct
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Unusable, cells_of, names_of, node_names
 from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
@@ -47,7 +48,8 @@ _MUTATING = frozenset(
     "extendleft rotate __setitem__ __delitem__ difference_update intersection_update "
     "symmetric_difference_update".split()
 )
-_CONTAINERS = (list, dict, set, bytearray)
+_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)  # `list.append`, `list.__setitem__`
+_OF_C = (types.BuiltinFunctionType, types.MethodWrapperType, *_UNBOUND, np.ufunc)
 _LANGUAGE = ("pto_jit.language", "pto_jit.dtypes", "pto_jit.types")
 _GENERATOR, _ASYNCHRONOUS = 0x20, 0x280  # flags of code objects (`inspect` takes long to import)
 
@@ -124,7 +126,7 @@ class Calls:
             return self._function(fn, args, kwargs)
         if isinstance(fn, type):
             return self._class(fn, args, kwargs)
-        if isinstance(fn, (types.BuiltinFunctionType, np.ufunc)) or type(fn) is functools._lru_cache_wrapper:
+        if isinstance(fn, _OF_C) or type(fn) is functools._lru_cache_wrapper:
             return self._native(fn, args, kwargs)
         return self._object(fn, args, kwargs)
 
@@ -228,7 +230,7 @@ class Calls:
     def _native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function written in C."""
         g = self.g
-        owner = getattr(fn, "__self__", None)
+        owner = args[0] if isinstance(fn, _UNBOUND) and args else getattr(fn, "__self__", None)
         name = getattr(fn, "__name__", "")
         check_frozen(g, fn)
         if owner is python and name in UNAVAILABLE:
@@ -237,9 +239,11 @@ class Calls:
         replaced = REPLACED.get(fn) if _hashable(fn) else None
         if replaced is not None:
             return self._guarded(functools.partial(replaced, g), args, kwargs, name)
-        if isinstance(owner, _CONTAINERS) or type(owner).__name__ in ("deque", "defaultdict", "OrderedDict", "Counter"):
+        if isinstance(owner, CONTAINERS):
             if name in _MUTATING:
                 g.check_mutable(owner, f"`{name}`")
+        elif isinstance(fn, _UNBOUND) and name in ("__setattr__", "__delattr__"):
+            g.check_mutable(owner, f"`{name}`")
         elif g.find_runtime((args, kwargs)) is not None:
             handler = OPERATORS.get(name) if getattr(fn, "__module__", "") in ("_operator", "operator") else None
             handler = handler or (MATH.get(name) if getattr(fn, "__module__", "") == "math" else None)

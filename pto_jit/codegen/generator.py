@@ -15,6 +15,7 @@ from typing import Any
 
 from pto_jit.codegen.assignments import Assignments
 from pto_jit.codegen.calls import Calls
+from pto_jit.codegen.changes import Changes
 from pto_jit.codegen.choices import Choices
 from pto_jit.codegen.control import Control
 from pto_jit.codegen.emit import Emitter
@@ -252,7 +253,10 @@ class Generator:
 
     def made(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """The same, of a call in the program: new objects belong to this compilation, which may change them."""
+        changes = Changes(self, fn, (*args, *kwargs.values()))
         value = self.python(fn, *args, **kwargs)
+        if changes.before and (changed := changes.first()) is not None:
+            self.check_mutable(changed, f"`{getattr(fn, '__name__', type(fn).__name__)}`")
         if not (isinstance(value, WITHOUT_ITEMS) or is_runtime(value)):
             for new in unshared(value):
                 self.own(new)
@@ -347,6 +351,15 @@ class Generator:
         if isinstance(value, (list, dict)) and id(value) not in self._owned and self.find_runtime(value) is not None:
             self.own(value)
         return value
+
+    def owns(self, value: Any) -> bool:
+        """Whether an object was made by this compilation."""
+        return id(value) in self._owned
+
+    def may_change(self, value: Any) -> bool:
+        """Whether `check_mutable` lets the object be changed here."""
+        found = self._owned.get(id(value))
+        return found is not None and (self.inner is None or found[1] is self.inner)
 
     def check_mutable(self, value: Any, what: str) -> None:
         """Refuse to change an object made outside the kernel, or outside the current run-time branch or loop."""

@@ -34,7 +34,7 @@ def unshared(value: Any) -> list[Any]:
     As CPython's garbage collector does, it counts the references that objects have from each other: one that has more
     is reached from elsewhere, and so is whatever it leads to.
     """
-    if _is_compilers(value):
+    if is_compilers(value):
         return [value]
     found: list[Any] = [value]
     numbers = {id(value): 0}
@@ -43,7 +43,7 @@ def unshared(value: Any) -> list[Any]:
     for at in _numbers_of(found):
         to: list[int] = []
         for item in gc.get_referents(found[at]):
-            if isinstance(item, WITHOUT_ITEMS) or _is_compilers(item):
+            if isinstance(item, WITHOUT_ITEMS) or is_compilers(item):
                 continue
             number = numbers.get(id(item))
             if number is None:
@@ -67,7 +67,7 @@ def unshared(value: Any) -> list[Any]:
     return [found[at] for at in range(len(found)) if at not in shared]
 
 
-def _is_compilers(value: Any) -> bool:
+def is_compilers(value: Any) -> bool:
     """Whether an object is of the compiler, all of which it may lead to."""
     return str(type(value).__module__).startswith("pto_jit.")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import heapq
 import math
 import operator
 from collections import namedtuple
@@ -478,6 +479,33 @@ def test_a_kernel_may_change_all_that_its_objects_hold_alone():
             r[3] = x[1]
             r[0] += 2.0
             y[2 + at] = r[0] - r[1] * len(r.itself.rows)
+
+    check(f, X, out())
+
+
+def test_functions_and_methods_change_objects_of_the_kernel_where_it_is_known_how_often():
+    class Queue:
+        def __init__(self):
+            self.items, self.count = [], np.zeros(2)
+
+        def add(self, item):
+            self.items.append(item)
+            self.count[0] += 1
+
+    def f(x, y):
+        q, heap, numbers = Queue(), [3.0, 5.0], [4.0]
+        for k in pl.static_range(3):
+            q.add(k)
+            heapq.heappush(heap, 4.0 - k)
+            list.append(numbers, k)
+        numbers.__setitem__(0, 1.0)
+        operator.iadd(numbers, [2.0])
+        q.count.fill(q.count[0] + 1)
+        for i in range(x.shape[0]):
+            mine = Queue()  # of each iteration
+            mine.add(5.0)
+            y[i] = x[i] + len(mine.items) + len(q.items) + mine.count[0] + q.count[1] + heap[0]
+        y[0] = len(numbers) + numbers[0] + max(sorted(numbers))
 
     check(f, X, out())
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import heapq
 import inspect
 import linecache
 import math
@@ -49,6 +50,17 @@ def case(cls: type[CompilationError] = CompilationError, *args: Any) -> Callable
 @dataclasses.dataclass
 class State:
     total: Any
+
+
+class Queue:
+    def __init__(self):
+        self.items = []
+
+    def add(self, item):
+        self.items.append(item)
+
+
+QUEUE = Queue()
 
 
 def held_items():
@@ -273,6 +285,55 @@ def an_item_of_a_global_that_a_function_gives(x, y, n):
 @case()
 def what_a_cache_keeps(x, y, n):
     kept(3)[0] = x[0]  # error: PTO-N007: this assignment would change a list that exists outside the kernel
+
+
+@case()
+def a_global_list_changed_by_a_method_of_its_type(x, y, n):
+    list.append(LIST, 3)  # error: PTO-N007: `append` would change a list that exists outside the kernel
+
+
+@case()
+def a_global_list_changed_by_its_own_method(x, y, n):
+    LIST.__setitem__(0, 3)  # error: PTO-N007: `__setitem__` would change a list that exists outside the kernel
+
+
+@case()
+def a_global_list_changed_by_a_function(x, y, n):
+    heapq.heappush(LIST, 3)  # error: PTO-N007: `heappush` would change a list that exists outside the kernel
+
+
+@case()
+def a_global_object_changed_by_a_method_of_its_type(x, y, n):
+    object.__setattr__(QUEUE, "items", 3)  # error: PTO-N007: `__setattr__` would change a Queue that exists outside
+
+
+@case()
+def a_list_changed_by_a_function_in_a_run_time_loop(x, y, n):
+    mine = [1.0]
+    for _ in range(n):
+        heapq.heappush(mine, 2.0)  # error: PTO-N008: `heappush` changes a compile-time list under run-time control
+
+
+@case()
+def an_object_changed_by_its_method_in_a_run_time_loop(x, y, n):
+    mine = Queue()
+    for _ in range(n):
+        mine.add(2.0)  # error: PTO-N008: `add` changes a compile-time list under run-time control flow
+    y[0] = len(mine.items)
+
+
+@case()
+def an_array_changed_by_its_method_in_a_run_time_branch(x, y, n):
+    mine = np.zeros(3)
+    if n > 2:
+        mine.fill(1.0)  # error: PTO-N008: `fill` changes a compile-time ndarray under run-time control flow
+
+
+@case()
+def an_array_changed_by_a_function_in_a_run_time_branch(x, y, n):
+    mine = np.zeros(3)
+    if n > 2:
+        np.copyto(mine, 1.0)  # error: PTO-N008: `copyto` changes a compile-time ndarray under run-time control flow
 
 
 @case()
