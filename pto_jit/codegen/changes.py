@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,11 +24,19 @@ _LARGEST = 1 << 20
 """Bytes of an array that is compared."""
 
 
+def is_iterator(value: Any) -> bool:
+    """Whether a value is an iterator of Python's own, which is another one after it was read."""
+    kind = type(value)
+    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+
+
 class Changes:
     """Objects that a call may reach and must not change, as they are before it."""
 
-    def __init__(self, g: Generator, fn: Any, args: Iterable[Any]) -> None:
+    def __init__(self, g: Generator, fn: Any, args: Sequence[Any]) -> None:
         self.before: list[tuple[Any, Any]] = []
+        self.read = [a for a in args if is_iterator(a)] if fn is not iter else []
+        """Iterators that it may read."""
         owner = getattr(fn, "__self__", None)
         if getattr(fn, "__module__", None) == "builtins" or isinstance(owner, CONTAINERS):
             return  # functions that change nothing, and methods that are known by name

@@ -253,10 +253,13 @@ class Generator:
 
     def made(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """The same, of a call in the program: new objects belong to this compilation, which may change them."""
+        name = f"`{getattr(fn, '__name__', type(fn).__name__)}`"
         changes = Changes(self, fn, (*args, *kwargs.values()))
+        for iterator in changes.read:
+            self.check_mutable(iterator, name)
         value = self.python(fn, *args, **kwargs)
         if changes.before and (changed := changes.first()) is not None:
-            self.check_mutable(changed, f"`{getattr(fn, '__name__', type(fn).__name__)}`")
+            self.check_mutable(changed, name)
         if not (isinstance(value, WITHOUT_ITEMS) or is_runtime(value)):
             for new in unshared(value):
                 self.own(new)

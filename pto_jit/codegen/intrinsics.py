@@ -52,7 +52,7 @@ UNAVAILABLE: dict[str, str] = {
 def _static_range(g: Generator, *bounds: Any) -> Any:
     for bound in bounds:
         g.static(bound, "a bound of `pl.static_range`")
-    return iter(g.python(range, *bounds))
+    return g.own(iter(g.python(range, *bounds)))
 
 
 def _static(g: Generator, value: Any) -> Any:

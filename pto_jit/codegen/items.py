@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pto_jit.codegen.changes import is_iterator
 from pto_jit.codegen.frames import MISSING, Frame
 from pto_jit.codegen.iteration import LoopSpec, as_items
 from pto_jit.codegen.names import FunctionNames, stores
@@ -147,6 +148,8 @@ class ItemsOf:
         own = getattr(type(value), "__pto_iterate__", None)
         if own is not None:
             return _at_hand(iter(own(value, g)))
+        if is_iterator(value):
+            g.check_mutable(value, "going through it")
         return self._of_python(g.python(iter, value))
 
     def _of_python(self, iterator: Any) -> Iterator[Step]:

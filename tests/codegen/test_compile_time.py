@@ -510,6 +510,26 @@ def test_functions_and_methods_change_objects_of_the_kernel_where_it_is_known_ho
     check(f, X, out())
 
 
+def test_iterators_are_read_once():
+    def f(x, y):
+        items = iter([1.0, 2.0, 3.0, 4.0])
+        y[0] = next(items)
+        for v in items:
+            y[1] += v
+            if v > 2.5:
+                break
+        y[2] = sum(items) + len(list(items))
+        pairs = zip(iter([1.0, 2.0]), [3.0, 4.0])  # noqa: B905
+        for i in range(x.shape[0]):
+            own = iter([x[i], 2.0])  # of each iteration
+            y[3] += next(own)
+            y[3] += sum(own)
+        for a, b in pairs:
+            y[4] += a * b
+
+    check(f, X, out())
+
+
 def test_attributes_are_deleted():
     class Box:
         pass

@@ -36,6 +36,7 @@ from tests.codegen.harness import Static, check, ir
 X = np.arange(8, dtype=np.float32)
 LIST = [1, 2]
 HELD = {"items": LIST}
+ITEMS = iter(LIST)
 CASES: list[tuple[Callable[..., Any], type[CompilationError], tuple[Any, ...]]] = []
 
 
@@ -334,6 +335,34 @@ def an_array_changed_by_a_function_in_a_run_time_branch(x, y, n):
     mine = np.zeros(3)
     if n > 2:
         np.copyto(mine, 1.0)  # error: PTO-N008: `copyto` changes a compile-time ndarray under run-time control flow
+
+
+@case()
+def an_iterator_read_in_a_run_time_loop(x, y, n):
+    items = iter([1.0, 2.0])
+    for _ in range(n):
+        for v in items:  # error: PTO-N008: going through it changes a compile-time list_iterator under run-time control
+            y[0] += v
+
+
+@case()
+def an_iterator_read_by_a_function_in_a_run_time_loop(x, y, n):
+    items = iter([1.0, 2.0])
+    for _ in range(n):
+        y[0] += len(list(items))  # error: PTO-N008: `list` changes a compile-time list_iterator under run-time control
+
+
+@case()
+def a_zip_read_in_a_run_time_branch(x, y, n):
+    pairs = zip([1.0, 2.0], [3.0, 4.0])  # noqa: B905
+    if n > 2:
+        y[0] += max(a for a, b in pairs)  # error: PTO-N008: going through it changes a compile-time zip under run-time
+
+
+@case()
+def a_global_iterator(x, y, n):
+    for v in ITEMS:  # error: PTO-N007: going through it would change a list_iterator that exists outside the kernel
+        y[0] += v
 
 
 @case()
