@@ -31,6 +31,8 @@ def every(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = {
     "reshape to -1": (lambda x: pl.reshape(x, (-1,)), lambda x: x.reshape(-1), (A,)),
     "reshape to -1 and 4": (lambda x: x.reshape(-1, 4), lambda x: x.reshape(-1, 4), (A,)),
+    "reshape of all of a tensor": (
+        lambda x: (pl.reshape(x[...], (4, 12)), x[:, :].reshape(8, -1)), lambda x: (x.reshape(4, 12), x.reshape(8, 6)), (A,)),
     "reshape of a tile to 16 and -1": (
         lambda x: pl.load(x, [0, 0], [6, 8]).reshape((16, -1)), lambda x: x.reshape(16, -1), (A,)),
     "reshape to a number of rows": (lambda x, n: pl.reshape(x, (n, -1)), lambda x, n: x.reshape(n, -1), (A, 3)),
@@ -100,6 +102,7 @@ def test_compiled_and_interpreted_it_is_what_numpy_gives(name: str) -> None:
 ERRORS: dict[str, tuple[Callable[..., Any], str]] = {
     "two extents to compute": (lambda x: pl.reshape(x, (-1, -1)), "PTO-H022"),
     "elements that do not divide": (lambda x: pl.reshape(pl.load(x, [0, 0], [6, 8]), (5, -1)), "PTO-H020"),
+    "a part of a tensor": (lambda x: pl.reshape(x[:, 1:], (-1,)), "PTO-H021"),
     "another number of elements": (lambda x: pl.reshape(pl.load(x, [0, 0], [6, 8]), (5, 5)), "PTO-H020"),
     "an order that is none": (lambda x: pl.transpose(x, (0, 0)), "PTO-H023"),
     "no tiles": (lambda x: pl.concat([]), "PTO-H024"),

@@ -57,10 +57,11 @@ def reshape(cg: Generator, x: Any, shape: Any) -> Tile | Tensor:
         raise cg.error(ShapeError, "pl.reshape to the shape ()", code="PTO-H029",
                        hint="index the one element, as in `t[0]`: it is a number")  # fmt: skip
     if isinstance(value, Tensor):
-        if not layout_is_contiguous(value.var):
+        source = value.memory
+        if not layout_is_contiguous(source):
             raise cg.error(ShapeError, "pl.reshape of a view that is not contiguous", code="PTO-H021",
                            hint="load it and reshape the tile")  # fmt: skip
-        (var,) = cg.e.op("tensor_reshape", [value.var, *extents], hint=value.var.name)
+        (var,) = cg.e.op("tensor_reshape", [source, *extents], hint=source.name)
         return Tensor(var, extents, cg.e.loc)
     if extents == value.extents:
         return value
