@@ -21,6 +21,7 @@ from pto_jit.codegen.construction import construct
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Unusable, cells_of, names_of, node_names
 from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
 from pto_jit.codegen.items import Items
+from pto_jit.codegen.iteration import LoopSpec, reversed_loop
 from pto_jit.codegen.marks import mark
 from pto_jit.codegen.names import FunctionNames
 from pto_jit.codegen.presence import has_scopes, uses_language
@@ -209,6 +210,8 @@ class Calls:
             raise self._misfit("range", "takes no keyword arguments", hint)
         if cls is range and g.find_runtime(args) is not None:
             return self._guarded(functools.partial(CONTROL["range"], g), args, kwargs, "range")
+        if cls is reversed and len(args) == 1 and isinstance(args[0], LoopSpec):
+            return reversed_loop(g, args[0])
         if cls is super and not args:
             return self._super()
         found = g.find_runtime((args, kwargs))

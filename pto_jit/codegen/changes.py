@@ -97,9 +97,12 @@ def _put_back(value: Any, before: Any) -> None:
         half = len(before) // 2
         value.clear()
         value.update(zip(before[:half], before[half:], strict=True))
-    elif isinstance(value, CONTAINERS):
+    elif isinstance(value, set):
         value.clear()
-        (value.update if isinstance(value, set) else value.extend)(before)
+        value.update(before)
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(before)
 
 
 def _same(before: Any, after: Any) -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def construct(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`cls(*args, **kwargs)` with run-time values among the arguments: `__init__` or `__post_init__` is compiled."""
     init = cls.__init__
+    if type(cls).__call__ is not type.__call__:  # what it does besides is Python's
+        return g.made(cls, *args, **kwargs)
     if dataclasses.is_dataclass(cls) and getattr(init, "__qualname__", "").endswith("__create_fn__.<locals>.__init__"):
         return _dataclass(g, cls, args, kwargs)
     if (

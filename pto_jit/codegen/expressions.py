@@ -7,6 +7,7 @@ import ast
 import functools
 import operator
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,11 @@ class Expressions:
         function = getattr(type(value), "__getitem__", None)
         if hasattr(function, "__code__") and g.find_runtime((value, item)) is not None:
             return g.inline(function, (value, item), {})
+        if isinstance(value, defaultdict) and value.default_factory is not None and not (
+            g.python(operator.contains, value, item)
+        ):
+            g.check_mutable(value, "this item")
+            value[item] = g.made(value.default_factory)
         result = g.python(operator.getitem, value, item)
         return g.own(result) if isinstance(item, slice) and isinstance(result, list) else result
 

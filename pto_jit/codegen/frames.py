@@ -119,7 +119,7 @@ class KernelFunction:
         self.kw_defaults = kw_defaults
         self.__name__ = self.__qualname__ = node.name if isinstance(node, ast.FunctionDef) else "<lambda>"
         self.__doc__ = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None
-        self.__module__ = frame.globals.get("__name__")
+        self.__module__ = str(frame.globals.get("__name__"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.generator.inline(self, args, kwargs)

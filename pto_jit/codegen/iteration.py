@@ -128,6 +128,23 @@ def trip_count(spec: LoopSpec) -> int | None:
     return None
 
 
+def reversed_loop(g: Generator, spec: LoopSpec) -> LoopSpec:
+    """The iterations of a sequential loop with a constant step from the last to the first."""
+    start, stop, step = spec.start, spec.stop, spec.step
+    if spec.kind != "sequential" or spec.chunk is not None or not isinstance(step, int):
+        raise g.error(CompilationError, "`reversed` of a loop whose iterations have no order, or a run-time step",
+                      code="PTO-N071", hint="write a plain `range` with a constant step")  # fmt: skip
+
+    def of(op: type[ast.operator], a: Any, b: Any) -> Any:
+        return g.operators.operate(op, a, b)
+
+    last = of(ast.Sub, stop, step)
+    if abs(step) != 1:
+        rounded = of(ast.FloorDiv, of(ast.Add, of(ast.Sub, stop, start), step - (1 if step > 0 else -1)), step)
+        last = of(ast.Add, start, of(ast.Mult, of(ast.Sub, rounded, 1), step))
+    return loop_spec(g, last, of(ast.Sub, start, step), -step)
+
+
 def as_items(spec: LoopSpec) -> range | None:
     """The constants a loop runs over, for comprehensions."""
     return range(spec.start, spec.stop, spec.step) if trip_count(spec) is not None else None

@@ -10,7 +10,7 @@ import functools
 import heapq
 import math
 import operator
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -528,6 +528,46 @@ def test_iterators_are_read_once():
             y[4] += a * b
 
     check(f, X, out())
+
+
+def test_dicts_with_defaults_and_metaclasses():
+    class Noted(type):
+        def __call__(cls, *args):
+            made = super().__call__(*args)
+            made.note = 5
+            return made
+
+    class Number(metaclass=Noted):
+        def __init__(self, v):
+            self.v = v
+
+    def f(x, y):
+        groups = defaultdict(list)
+        for k in pl.static_range(4):
+            groups[k % 2].append(x[k])
+        y[0] = sum(groups[0]) + len(groups[7])
+        y[1] = groups[1][1] + len(groups)
+        number = Number(x[0])
+        y[2] = number.v + number.note
+
+    check(f, X, out())
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 8])
+def test_ranges_of_run_time_bounds_are_reversed(n):
+    def f(x, y, n):
+        for k in reversed(range(n)):
+            y[0] = y[0] * 2.0 + x[k] * k
+        for k in reversed(range(1, n, 3)):
+            y[1] = y[1] * 2.0 + x[k] * k
+        for k in reversed(range(n, 0, -2)):
+            y[2] = y[2] * 2.0 + x[k - 1] * k
+        for k in reversed(range(n - 1, -1, -1)):
+            y[3] = y[3] * 2.0 + x[k] * k
+        for k in reversed(range(3)):
+            y[4] = y[4] * 2.0 + x[k] * k
+
+    check(f, X, out(), n)
 
 
 def test_attributes_are_deleted():

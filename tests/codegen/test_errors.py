@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 import functools
 import heapq
@@ -335,6 +336,19 @@ def an_array_changed_by_a_function_in_a_run_time_branch(x, y, n):
     mine = np.zeros(3)
     if n > 2:
         np.copyto(mine, 1.0)  # error: PTO-N008: `copyto` changes a compile-time ndarray under run-time control flow
+
+
+@case()
+def a_dict_with_defaults_gets_an_item_in_a_run_time_loop(x, y, n):
+    groups = collections.defaultdict(list)
+    for _ in range(n):
+        y[0] += len(groups[0])  # error: PTO-N008: this item changes a compile-time defaultdict under run-time control
+
+
+@case()
+def a_parallel_loop_reversed(x, y, n):
+    for i in reversed(pl.range(n, parallel=True)):  # error: PTO-N071: `reversed` of a loop whose iterations have no order
+        y[i] = x[i]
 
 
 @case()
