@@ -236,3 +236,30 @@ def test_a_product_added_to_a_carried_tile_has_its_extents():
     rng = np.random.default_rng(1)
     x, w = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((10, 4), (4, 5)))
     check(f, x, w, np.zeros((7, 5), np.float32), np.ones((6, 5), np.float32))
+
+
+def test_a_number_that_becomes_a_float_is_read_in_functions_and_returned():
+    def in_functions(x, y, n):
+        s = 0
+        k = 0
+        for i in range(n):
+            t = pl.load(x, [0], [4])
+            y[1] = pl.reduce(t, 0, lambda a, b, s=s: a + b * s)
+            k = s
+            s = s + pl.sum(pl.map(lambda v, s=s: v * s, t)) + x[i]
+        y[0] = s
+        y[2] = k
+
+    def returned(x, n):
+        s = 0
+        for i in range(n):
+            if x[i] > 100.0:
+                return s
+            s = s + x[i]
+        return s
+
+    x = np.arange(6, dtype=np.float64) + 0.5
+    for n in (0, 1, 3):
+        check(in_functions, x, np.zeros(4), n)
+        check(returned, x, n)
+        check(returned, x * 90.0, n)
