@@ -165,7 +165,8 @@ class _Watched:
         self.functions: dict[int, _Seen] = {}  # by `id` of the function's node
         self._owners: dict[str, dict[int, FunctionNode]] = {}
 
-    def statement(self, frame: Frame, stmt: ast.stmt) -> None:
+    def statement(self, frame: Frame, stmt: ast.stmt | ast.expr) -> None:
+        """stmt: a statement, or the body of a kernel that is a lambda."""
         node = self._owner(frame.file, stmt)
         seen = self.functions.get(id(node))
         if seen is None:
@@ -192,7 +193,7 @@ class _Watched:
             if why:
                 seen.reasons.setdefault(line, {})[name] = why
 
-    def _owner(self, file: SourceFile, stmt: ast.stmt) -> FunctionNode:
+    def _owner(self, file: SourceFile, stmt: ast.AST) -> FunctionNode:
         """The function that a statement belongs to."""
         owners = self._owners.get(file.filename)
         if owners is None:
@@ -200,6 +201,8 @@ class _Watched:
             outer = [node for lambdas in (False, True) for nodes in file.functions(lambdas).values() for node in nodes]
             for function in sorted(outer, key=lambda node: (node.lineno, -(node.end_lineno or 0))):  # inner ones last
                 owners.update((id(node), function) for node in ast.walk(function) if isinstance(node, ast.stmt))
+                if isinstance(function, ast.Lambda):
+                    owners[id(function.body)] = function
         return owners[id(stmt)]
 
 
@@ -208,7 +211,7 @@ def _is_bound(value: Any) -> bool:
     return value is not MISSING and not isinstance(value, Unusable)
 
 
-def _assigned(stmt: ast.stmt) -> Iterator[tuple[str, ast.Name]]:
+def _assigned(stmt: ast.AST) -> Iterator[tuple[str, ast.Name]]:
     """The names that a statement itself binds (not the ones that statements inside it do)."""
     stack: list[ast.AST] = [stmt]
     while stack:
@@ -220,7 +223,7 @@ def _assigned(stmt: ast.stmt) -> Iterator[tuple[str, ast.Name]]:
             stack += ast.iter_child_nodes(node)
 
 
-def _why(seen: _Seen, frame: Frame, stmt: ast.stmt, value: Any) -> str:
+def _why(seen: _Seen, frame: Frame, stmt: ast.AST, value: Any) -> str:
     """What made a scalar a run-time value: the run-time names in its expression, or the place where it became one."""
     source = getattr(stmt, "value", None)
     if not isinstance(value, Scalar):
@@ -345,11 +348,13 @@ def _function(seen: _Seen, code: _Code, before: _Code, stages: Stages, spelling:
     return ExplainedFunction(name, filename, tuple(lines))
 
 
-def _statements(function: ast.AST) -> dict[int, list[ast.stmt]]:
+def _statements(function: FunctionNode) -> dict[int, list[ast.stmt | ast.expr]]:
     """Line -> statements of the function that start there (inner functions are explained by themselves)."""
-    found: dict[int, list[ast.stmt]] = defaultdict(list)
-    body = getattr(function, "body", [])
-    stack: list[ast.AST] = list(body) if isinstance(body, list) else []
+    found: dict[int, list[ast.stmt | ast.expr]] = defaultdict(list)
+    if isinstance(function, ast.Lambda):
+        found[function.body.lineno].append(function.body)
+        return found
+    stack: list[ast.AST] = list(function.body)
     while stack:
         node = stack.pop()
         if isinstance(node, ast.stmt):
@@ -361,14 +366,14 @@ def _statements(function: ast.AST) -> dict[int, list[ast.stmt]]:
     return found
 
 
-def _own_lines(stmt: ast.stmt) -> range:
+def _own_lines(stmt: ast.stmt | ast.expr) -> range:
     """The lines of a statement without its body."""
     body = getattr(stmt, "body", None)
     last = body[0].lineno - 1 if isinstance(body, list) and body else stmt.end_lineno or stmt.lineno
     return range(stmt.lineno, max(last, stmt.lineno) + 1)
 
 
-def _static(stmts: list[ast.stmt], seen: _Seen, notes: list[str], reached: bool) -> list[str]:
+def _static(stmts: list[ast.stmt | ast.expr], seen: _Seen, notes: list[str], reached: bool) -> list[str]:
     """What the front end decided about branches and loops that left no code of their own."""
     found = []
     for stmt in stmts:

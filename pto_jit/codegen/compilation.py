@@ -134,6 +134,8 @@ class _Compilation:
             g.node = node.body
             if value is not None:
                 g.control.return_now_value(value, node.body)
+            if g.watch is not None:
+                g.watch(g.frame, node.body)
             return
         mark = len(g.control.pending)
         status = g.statements.block(node.body)

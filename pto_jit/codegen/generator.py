@@ -36,7 +36,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.slotted import frozen
 from pto_jit.source import METHODS
 
-Watch = Callable[[Frame, ast.stmt], None]  # told of every statement, when it has been executed
+Watch = Callable[[Frame, ast.stmt | ast.expr], None]  # told of every statement, or a lambda's body, once executed
 
 
 _MAKE_STATIC = "make it a compile-time value: a captured variable, a global, or an argument annotated `pl.constexpr`"

@@ -193,3 +193,11 @@ def test_lists_are_shown_as_what_they_are() -> None:
     explanation = kernel.explain(ft.from_list([[1.0], [2.0, 3.0]]), ft.from_list([1.0, 2.0]))
     (line,) = [line for line in explanation.functions[-1].lines if line.text.strip().startswith("def doubled")]
     assert line.notes[:2] == ("x: FractalTensor of depth 2, run time", "y: FractalTensor of depth 1, run time")
+
+
+def test_a_lambda_is_explained() -> None:
+    kernel = pto.jit(lambda x, n: (pl.sum(x) +
+                                   n))  # fmt: skip
+    text = str(kernel.explain(np.ones(5, np.float32), 3))
+    assert "<lambda>" in text and "kernel = pto.jit(lambda x, n" in text and "n))" in text
+    assert "in-core" in text and "x: f32[x.shape[0]] tensor" in text
