@@ -197,6 +197,24 @@ def behind(x: pl.Tensor, out: pl.Tensor, n: int):
             pl.store(pl.load(x, [r, 0], [1, 16]) * 2.0, [r + n, 16], out)
 
 
+@pto.jit
+def on_the_host(x, n):
+    """Loops of the host that are left and go on."""
+    i = 0
+    while True:
+        i += 1
+        if i == 2:
+            continue
+        if i >= n:
+            break
+        with pl.incore():
+            pl.store(pl.load(x, [4 * i, 0], [4, 16]) * 2.0 + 1.0, [4 * i, 0], x)
+    while i < n + 2:
+        with pl.incore():
+            pl.store(pl.load(x, [i, 0], [1, 16]) - 1.0, [i, 0], x)
+        i += 1
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "second": (second, (MATRIX, MATRIX)),
     "next_rows": (next_rows, (MATRIX, MATRIX)),
@@ -213,6 +231,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shifted": (shifted, (MATRIX, MATRIX, 3)),
     "behind": (behind, (MATRIX, MATRIX, 3)),
     "added": (added, (MATRIX, MATRIX)),
+    "on_the_host": (on_the_host, (MATRIX, 3)),
 }
 
 
@@ -379,3 +398,13 @@ def test_what_reads_an_element_waits_for_what_wrote_it() -> None:
     (kernel,) = kernels_of(written(*CASES["updated"][:1], *CASES["updated"][1]))
     found = {what: races(kernel, first=True) for what in mutants(kernel) if "'MTE2'" in what}
     assert len(found) == 3 and all(found.values())  # from stores of elements, and to the scalar unit
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [0, 2, 4])
+def test_loops_of_the_host_are_left_and_go_on(programs: Programs, n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((16, 16)).astype(np.float32)
+    expected, mine = x.copy(), x.copy()
+    on_the_host.interpret(expected, n)
+    programs.run("on_the_host", x=mine, n=n)
+    np.testing.assert_allclose(mine, expected, rtol=1e-6)

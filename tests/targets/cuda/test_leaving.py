@@ -135,3 +135,29 @@ def test_what_threads_exchange_through_counts_as_shared_memory() -> None:
     assert three < LARGEST < three + kernel.exchanged_bytes
     _, shared = fit(kernel, {}, [(64, 512)], [10], LARGEST)
     assert shared + kernel.exchanged_bytes <= LARGEST
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [0, 2, 4])
+def test_loops_of_the_host_are_left_and_go_on(n: int) -> None:
+    @pto.jit
+    def kernel(x, n):
+        i = 0
+        while True:
+            i += 1
+            if i == 2:
+                continue
+            if i >= n:
+                break
+            with pl.incore():
+                pl.store(pl.load(x, [4 * i, 0], [4, x.shape[1]]) * 2.0 + 1.0, [4 * i, 0], x)
+        while i < n + 2:
+            with pl.incore():
+                pl.store(pl.load(x, [i, 0], [1, x.shape[1]]) - 1.0, [i, 0], x)
+            i += 1
+
+    x = normal(16, 4, dtype=np.float32)
+    expected = x.copy()
+    kernel.interpret(expected, n)
+    _, (mine, _) = emulated(kernel, x, n)
+    np.testing.assert_array_equal(mine, expected)
