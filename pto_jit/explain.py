@@ -223,7 +223,7 @@ def _assigned(stmt: ast.AST) -> Iterator[tuple[str, ast.Name]]:
             stack += ast.iter_child_nodes(node)
 
 
-def _why(seen: _Seen, frame: Frame, stmt: ast.AST, value: Any) -> str:
+def _why(seen: _Seen, frame: Frame, stmt: ast.stmt | ast.expr, value: Any) -> str:
     """What made a scalar a run-time value: the run-time names in its expression, or the place where it became one."""
     source = getattr(stmt, "value", None)
     if not isinstance(value, Scalar):
