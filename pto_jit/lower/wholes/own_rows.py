@@ -167,7 +167,7 @@ def _on_the_host(stmt: Stmt, block: list[Stmt], names: set[str]) -> Block | None
         name = wanted.pop()
         if name not in made or name in early:
             continue
-        if name not in inside or inside[name].op == "assert":
+        if name not in inside:
             return None
         early[name] = inside[name]
         wanted += [v.name for v in uses(inside[name])]
