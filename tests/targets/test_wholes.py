@@ -375,6 +375,24 @@ def test_the_place_of_a_nan_is_that_of_the_first_one() -> None:
     assert results == place(np.zeros((0, 5), np.float32)) == (0, 0, -np.inf)
 
 
+@needs_compiler
+@pytest.mark.parametrize("shape", [(6, 7), (40, 300)])
+def test_places_are_counted_in_what_a_tile_is_declared_to_be(shape: tuple[int, int]) -> None:
+    @pto.jit
+    def places(x, where):
+        n, m = x.shape
+        where[0] = pl.argmin(pl.load(x, [2, 3], [n, m]))  # n - 2 rows of m - 3 columns
+        where[1] = pl.argmax(pl.load(x, [0, 3], [n, m]))
+        for r in pl.range(2, 4):
+            where[r] = pl.argmin(pl.load(x, [r, 3], [1, m]))
+
+    x = np.random.default_rng(1).standard_normal(shape, np.float32)
+    x[-1, -2:] = 9, -9
+    _, (_, where) = emulated(places, x, np.zeros(4, np.int32))
+    n, m = shape
+    assert where.tolist() == [(n - 3) * m + m - 4, (n - 1) * m + m - 5, *x[2:4, 3:].argmin(axis=1)]
+
+
 def test_the_parts_of_a_value_are_told() -> None:
     spec = pto.spec((None, None), pl.f32)
     compiled = TOTALS["distance"].compile(spec, spec, spec, target="cuda")

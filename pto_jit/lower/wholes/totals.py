@@ -63,6 +63,7 @@ from pto_jit.lower.wholes.elements import with_loaded_elements
 from pto_jit.lower.wholes.lines import Lines
 from pto_jit.lower.wholes.parted import PROOF, PartLoops
 from pto_jit.lower.wholes.partials import COMBINE, EXTREMES, is_marked, unmarked, where_it_is
+from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
@@ -190,11 +191,12 @@ class _Totals:
             return False
         e = Emit(names, op.loc)
         extents = [loops.found[own[k]] if k in own else index(1) for k in axes]
+        declared = self._declared(tile, extents, e)
         sizes = Scalars(names, op.loc)
         strides: list[Operand] = [index(1)]
-        for extent in extents[:0:-1]:
+        for extent in declared[:0:-1]:
             strides.insert(0, sizes.op("mul", strides[0], extent, "stride"))
-        count = sizes.op("mul", strides[0], extents[0], "count")
+        count = sizes.op("mul", strides[0], declared[0], "count")
         self.divider.known.check(sizes.block, "le", count, index(MOST_PLACES), PLACES, op.loc, what=op.op)
         e.block += sizes.block
         narrow = [s if isinstance(s, Const) and s.value == 1 else e.op("cast", s, dtype=i32, hint="stride")
@@ -202,9 +204,9 @@ class _Totals:
         at: Operand = Const(0, ScalarType(i32))
         for k in own:  # along the last axis the numbers are next to each other
             start, step = Const(0, ScalarType(i32)), Const(1, ScalarType(i32))
-            numbers: Operand = e.op("arange", start, step, extents[k], hint="at")
+            numbers: Operand = e.op("arange", start, step, declared[k], hint="at")
             if len(axes) > 1:
-                numbers = e.op("reshape", numbers, *[extents[j] if j == k else index(1) for j in axes], hint="at")
+                numbers = e.op("reshape", numbers, *[declared[j] if j == k else index(1) for j in axes], hint="at")
             numbers = numbers if isinstance(narrow[k], Const) else e.op("mul", numbers, narrow[k], hint="at")
             at = numbers if isinstance(at, Const) else e.op("add", at, numbers, hint="at")
         places = where_it_is(lambda name, *args: e.op(name, *args, hint="places"), tile, best, at)
@@ -226,6 +228,19 @@ class _Totals:
             end.op("full", value, *[index(1)] * result.type.rank, result=result)
         before += end.done()
         return True
+
+    def _declared(self, tile: Var, valid: list[Operand], e: Emit) -> list[Operand]:
+        """The declared extents of a tile, which generated tiles that meet it have and places are counted by; valid: how
+        much of it there is."""
+        scalars = Scalars(self.divider.known.names, e.loc)
+        try:
+            sizes = Sizes(self.divider.known, scalars).of(tile)
+        except UnknownSizeError:
+            return valid
+        if all(size.whole for size in sizes):
+            return valid
+        e.block += scalars.block
+        return [n if size.whole else size.declared for n, size in zip(valid, sizes, strict=True)]
 
     def _total(self, op: Op, before: list[Stmt], scope: Scope) -> PartLoops | None:
         """Put a loop that does what a reduction does among the statements before it; None where there is none."""
