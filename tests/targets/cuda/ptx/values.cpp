@@ -27,9 +27,30 @@ uint64_t truncated(uint64_t value, Type type) {
   return bits == 64 ? value : value & ((uint64_t(1) << bits) - 1);
 }
 
+namespace {
+
+// f16, for which not every compiler has a type.
+double of_half(uint64_t bits) {
+  const int exponent = int(bits >> 10 & 31), fraction = int(bits & 1023);
+  const double size = exponent == 31 ? (fraction == 0 ? INFINITY : NAN)
+                      : exponent == 0 ? std::ldexp(fraction, -24)
+                                      : std::ldexp(1024 + fraction, exponent - 25);
+  return bits & 0x8000 ? -size : size;
+}
+uint64_t to_half(double value) {
+  const uint64_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double size = std::fabs(value);
+  if (size >= 65520) return sign | 0x7C00;
+  const int exponent = size < std::ldexp(1.0, -14) ? -14 : std::ilogb(size);  // smaller ones have one place for all
+  const uint64_t places = uint64_t(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  return sign | (places < 1024 ? places : (uint64_t(exponent + 15) << 10) + (places - 1024));
+}
+
+}  // namespace
+
 double number_of(uint64_t bits, Type type) {
   switch (type) {
-    case Type::f16: return double(as<_Float16>(bits));
+    case Type::f16: return of_half(bits);
     case Type::bf16: return as<float>(bits << 16);
     case Type::f32: return as<float>(bits);
     case Type::f64: return as<double>(bits);
@@ -41,7 +62,7 @@ uint64_t rounded(double value, Type type) {
   if (type == Type::f64) return bits_of(value);
   if (std::isnan(value)) return type == Type::f32 ? 0x7FFFFFFF : 0x7FFF;  // the only one that is made
   if (type == Type::f32) return bits_of(float(value));
-  if (type == Type::f16) return bits_of(_Float16(value));
+  if (type == Type::f16) return to_half(value);
   // bf16 is what is written of f32; to odd first, so that a number is rounded once.
   float near = float(value);
   if (double(near) != value && std::isfinite(near)) {
