@@ -159,7 +159,7 @@ void update(Warp& warp, const Instruction& i, Lanes lanes) {
     const uint64_t other = i.operands.size() > 1 ? truncated(warp.operand(i, 1, lane), i.type()) : 0;
     const uint64_t now = updated(i, old, truncated(warp.operand(i, 0, lane), i.type()), other);
     std::memcpy(at, &now, bytes);
-    if (!i.to.empty()) warp.set(i, lane, old);
+    warp.set(i, lane, old);
   });
 }
 
@@ -230,7 +230,7 @@ void convert_address(Warp& warp, const Instruction& i, Lanes lanes) {
 }  // namespace
 
 const std::map<std::string, Opcode> ACCESSES = {
-    {"ld", {load}}, {"st", {store}},   {"atom", {update}},    {"red", {update}},
+    {"ld", {load}}, {"st", {store}},   {"atom", {update}},
     {"cp", {copy}}, {"fence", {fence}}, {"membar", {nothing}}, {"cvta", {convert_address}},
 };
 

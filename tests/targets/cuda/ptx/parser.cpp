@@ -351,7 +351,7 @@ void Reader::modifiers(Instruction& out, const std::string& mnemonic) {
 }
 
 void Reader::operands(Instruction& out, const std::vector<std::string>& parts) {
-  static const std::set<std::string> without_result = {"st", "red", "cp", "bar", "membar", "fence", "trap"};
+  static const std::set<std::string> without_result = {"st", "cp", "bar", "membar", "fence"};
   const bool waits = out.opcode == "wgmma" && !out.has("mma_async");
   bool first = without_result.count(out.opcode) == 0 && !waits;
   for (const std::string& part : parts) {

@@ -267,20 +267,11 @@ void reverse_bits(Warp& warp, const Instruction& i, Lanes lanes) {
 }
 
 // 1/x and the like, some of which PTX lets be wrong by a few units in the last place; here they are rounded to nearest.
-enum Function { RECIPROCAL, ROOT, RECIPROCAL_ROOT, EXP2, LOG2, SINE, COSINE, TANGENT };
+enum Function { RECIPROCAL, ROOT, EXP2 };
 template <Function function>
 void evaluate(Warp& warp, const Instruction& i, Lanes lanes) {
   const auto exactly = [](double x) {
-    switch (function) {
-      case RECIPROCAL: return 1 / x;
-      case ROOT: return std::sqrt(x);
-      case RECIPROCAL_ROOT: return 1 / std::sqrt(x);
-      case EXP2: return std::exp2(x);
-      case LOG2: return std::log2(x);
-      case SINE: return std::sin(x);
-      case COSINE: return std::cos(x);
-      default: return std::tanh(x);
-    }
+    return function == RECIPROCAL ? 1 / x : function == ROOT ? std::sqrt(x) : std::exp2(x);
   };
   if (i.type() == Type::f64 && i.has("approx")) fault(i, "not simulated");
   for_each(lanes, [&](int lane) {
@@ -414,33 +405,11 @@ void insert(Warp& warp, const Instruction& i, Lanes lanes) {
     warp.set(i, lane, truncated((warp.operand(i, 1, lane) & ~mask) | (moved & mask), i.type()));
   });
 }
-void extract(Warp& warp, const Instruction& i, Lanes lanes) {
-  const Type type = i.type();
-  const uint32_t bits = 8 * bytes_of(type);
-  for_each(lanes, [&](int lane) {
-    const uint32_t at = warp.operand(i, 1, lane) & 255, length = warp.operand(i, 2, lane) & 255;
-    const uint64_t x = truncated(warp.operand(i, 0, lane), type);
-    const uint32_t last = std::min(at + length - 1, bits - 1);
-    uint64_t out = (x & field(at, length, bits)) >> std::min(at, 63u);
-    if (is_signed(type) && length > 0 && length < bits && (x >> last & 1)) out |= ~field(0, length, bits);
-    warp.set(i, lane, truncated(out, type));
-  });
-}
 void funnel_shift(Warp& warp, const Instruction& i, Lanes lanes) {
   for_each(lanes, [&](int lane) {
     const uint32_t y = uint32_t(warp.operand(i, 2, lane)), by = i.has("clamp") ? std::min(y, 32u) : y & 31;
     const uint64_t both = uint32_t(warp.operand(i, 0, lane)) | warp.operand(i, 1, lane) << 32;
     warp.set(i, lane, uint32_t(i.has("l") ? both << by >> 32 : both >> by));
-  });
-}
-void logic(Warp& warp, const Instruction& i, Lanes lanes) {
-  for_each(lanes, [&](int lane) {
-    uint32_t out = 0;
-    for (int k = 0; k < 32; ++k) {
-      const auto bit = [&](int which) { return warp.operand(i, which, lane) >> k & 1; };
-      out |= uint32_t(warp.operand(i, 3, lane) >> (bit(0) * 4 + bit(1) * 2 + bit(2)) & 1) << k;
-    }
-    warp.set(i, lane, out);
   });
 }
 void dot_of_bytes(Warp& warp, const Instruction& i, Lanes lanes) {
@@ -462,10 +431,8 @@ const std::map<std::string, Opcode> VALUES = {
     {"and", {bitwise_and}}, {"or", {bitwise_or}}, {"xor", {bitwise_xor}}, {"not", {bitwise_not}},
     {"shl", {shift_left}}, {"shr", {shift_right}}, {"popc", {population}}, {"clz", {leading_zeros}},
     {"brev", {reverse_bits}}, {"rcp", {evaluate<RECIPROCAL>}}, {"sqrt", {evaluate<ROOT>}},
-    {"rsqrt", {evaluate<RECIPROCAL_ROOT>}}, {"ex2", {evaluate<EXP2>}}, {"lg2", {evaluate<LOG2>}},
-    {"sin", {evaluate<SINE>}}, {"cos", {evaluate<COSINE>}}, {"tanh", {evaluate<TANGENT>}}, {"setp", {compare}},
-    {"selp", {select}}, {"mov", {move}}, {"cvt", {convert}}, {"prmt", {permute}}, {"bfi", {insert}},
-    {"bfe", {extract}}, {"shf", {funnel_shift}}, {"lop3", {logic}}, {"dp4a", {dot_of_bytes}},
+    {"ex2", {evaluate<EXP2>}}, {"setp", {compare}}, {"selp", {select}}, {"mov", {move}}, {"cvt", {convert}},
+    {"prmt", {permute}}, {"bfi", {insert}}, {"shf", {funnel_shift}}, {"dp4a", {dot_of_bytes}},
 };
 
 }  // namespace ptx
