@@ -13,8 +13,12 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.ir.nodes import Op
+from pto_jit.ir.parse import parse
+from pto_jit.lower.names import index
 from pto_jit.lower.wholes import choose
 from pto_jit.slotted import replace
+from pto_jit.targets.source.rooms import with_rooms
 from tests.targets.ascend.harness import Programs, check_interpreted, ordered
 from tests.targets.ascend.harness import needs_compiler as needs_simulator
 from tests.targets.cuda.harness import emulated, needs_compiler
@@ -173,6 +177,28 @@ def test_the_host_compares_with_what_the_kernel_has_room_for() -> None:
     sources = softmax.compile(FLAT, FLAT, target="ascend").sources
     assert "const bool fits_room = x_d1 <= 18560;" in sources["softmax_orchestration.c"]
     assert "float, 1, 18560" in sources["softmax_incore_0.cpp"] and "float, 1, 2048" in sources["softmax_incore_0_1.cpp"]
+
+
+@pytest.mark.parametrize(("rooms", "most"), [([18560], 18560), ([18560, 9000], 9000), ([18560, None], 8192),
+                                             ([100, None], 100), ([], 8192)])  # fmt: skip
+def test_an_estimate_is_raised_where_all_that_limits_a_launch_is_compared(rooms: list[int | None], most: int) -> None:
+    program = parse("""// Function Type: Orchestration
+func @f(%m: i64) {
+  %fits.room = sle %m, 8192 : bool_
+  IF %fits.room
+    CALL @k(%m -> %m)
+  ENDIF
+  return
+}
+
+// Function Type: InCore
+func @k(%m: i64) {
+  return
+}
+""")
+    entry = with_rooms(program.func("f"), lambda call, length: rooms)
+    (compared,) = (s for s in entry.body if isinstance(s, Op))
+    assert compared.args[1] == index(most)
 
 
 @pto.jit

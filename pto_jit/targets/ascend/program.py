@@ -141,17 +141,18 @@ def _with_rooms(entry: Func, kernels: Mapping[str, KernelForm]) -> Func:
     dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(entry.body)
             if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
 
-    def rooms(call: Call, length: Operand) -> Iterator[int]:
+    def rooms(call: Call, length: Operand) -> Iterator[int | None]:
         kernel = kernels[call.callee]
         for parameter in kernel.parameters:
+            if parameter.name not in kernel.limits:
+                continue
             kind, k, *axis = parameter.origin
             given = call.args[int(k)] if kind in ("argument", "extent") else None
             if kind == "extent" and isinstance(length, Var):
                 same = dims.get(length.name) == (given, int(axis[0]))
             else:
                 same = given == length
-            if same and parameter.name in kernel.limits:
-                yield kernel.limits[parameter.name]
+            yield kernel.limits[parameter.name] if same else None
 
     return with_rooms(entry, rooms)
 

@@ -312,12 +312,11 @@ def _bounds(entry: Func, kernels: Sequence[Kernel]) -> dict[str, dict[str, int]]
     return out
 
 
-def _rooms(version: Version, call: Call, length: Operand) -> Iterator[int]:
-    """What a kernel that is launched has room for, of a length that it is given."""
+def _rooms(version: Version, call: Call, length: Operand) -> Iterator[int | None]:
+    """What a kernel that is launched has room for, of a length that it is given; None for other lengths."""
     given = {p.name: argument for p, argument in zip(version.kernel.func.params, call.args, strict=True)}
     for macro, extent in version.kernel.capacities:
-        if isinstance(extent, Var) and given.get(extent.name) == length:
-            yield version.define(macro)
+        yield version.define(macro) if isinstance(extent, Var) and given.get(extent.name) == length else None
 
 
 def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str], dict[str, Version]]:

@@ -22,21 +22,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pto_jit.ir.nodes import Call, Func, If, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Call, Const, Func, If, Op, Operand, Stmt, Var
 from pto_jit.ir.walk import rewrite_block, statements
 from pto_jit.lower.names import index
 from pto_jit.lower.wholes.partials import ROOM
 from pto_jit.slotted import replace
 
 
-def with_rooms(entry: Func, rooms: Callable[[Call, Operand], Iterable[int]]) -> Func:
-    """Host code that compares with what kernels have room for; rooms: of a launch, along axes of some length."""
-    lengths = {s.results[0].name: s.args[0] for s in statements(entry.body) if isinstance(s, Op) and _is_room(s)}
+def with_rooms(entry: Func, rooms: Callable[[Call, Operand], Iterable[int | None]]) -> Func:
+    """Host code that compares with what kernels have room for.
+
+    rooms: how much a launch has along the axes that are limited; None for those of another length than is compared,
+    beside which the estimate is not raised.
+    """
+    compared = {s.results[0].name: s for s in statements(entry.body) if isinstance(s, Op) and _is_room(s)}
     found: dict[str, int] = {}
     for branch in statements(entry.body):
-        if isinstance(branch, If) and isinstance(branch.cond, Var) and branch.cond.name in lengths:
+        if isinstance(branch, If) and isinstance(branch.cond, Var) and branch.cond.name in compared:
+            length, estimate = compared[branch.cond.name].args
+            assert isinstance(estimate, Const)
             calls = [s for s in statements(branch.then) if isinstance(s, Call)]
-            limits = [n for call in calls for n in rooms(call, lengths[branch.cond.name])]
+            limits = [int(estimate.value) if n is None else n for call in calls for n in rooms(call, length)]
             if limits:
                 found[branch.cond.name] = min(limits)
 
