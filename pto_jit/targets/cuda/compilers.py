@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Machine code of kernels: by nvcc, or by NVRTC where there is no nvcc, or one that is older than the device or newer
-than the driver."""
+"""Machine code of kernels: by NVRTC, which takes less than half of the time of a compiler that is started for each, or
+by nvcc where there is no NVRTC, or one that is older than the device or newer than the driver."""
 
 from __future__ import annotations
 
@@ -94,6 +94,14 @@ def _compiler_for(arch: str, driver: int | None) -> tuple[_Compiler, str]:
 
 
 def _compilers() -> Iterator[_Compiler]:
+    for lib in nvrtc.libraries():
+        release, minor = nvrtc.version(lib)
+        name = f"NVRTC {release}.{minor}"
+
+        def by_nvrtc(source: str, flags: list[str], lib: Any = lib) -> bytes:
+            return nvrtc.compile_source(lib, source, headers(), flags)
+
+        yield _Compiler(name, name, release, nvrtc.known(lib), by_nvrtc)
     roots = [root for name in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(name))]
     program = toolchain.find("nvcc", *(f"{root}/bin/nvcc" for root in [*roots, "/usr/local/cuda"]))
     if program is not None:
@@ -103,14 +111,6 @@ def _compilers() -> Iterator[_Compiler]:
             return toolchain.build(command, {**headers(), "kernel.cu": source}, "kernel.cubin")
 
         yield _Compiler(program, toolchain.identity(program), _release_of(program), _known_to(program), by_nvcc)
-    for lib in nvrtc.libraries():
-        release, minor = nvrtc.version(lib)
-        name = f"NVRTC {release}.{minor}"
-
-        def by_nvrtc(source: str, flags: list[str], lib: Any = lib) -> bytes:
-            return nvrtc.compile_source(lib, source, headers(), flags)
-
-        yield _Compiler(name, name, release, nvrtc.known(lib), by_nvrtc)
 
 
 @cache

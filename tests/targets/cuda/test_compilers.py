@@ -84,16 +84,21 @@ def test_code_is_kept_on_disk(nvcc: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_first_compiler_that_knows_the_device_is_taken(library: Any, nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC, if it does; else nvcc."""
+    nvcc.write_text(nvcc.read_text().replace("sm_80 sm_87", "sm_80 sm_100 sm_103"))
+    compilers._known_to.cache_clear()
     monkeypatch.setattr(nvrtc, "libraries", lambda: (library,))
     kernel, spread = softmax()
     kernel = replace(kernel, store=None)
-    for arch, target in (("sm_80", "sm_80"), ("sm_86", "sm_80"), ("sm_89", "sm_87")):  # which run what is for earlier ones
+    for arch, target in (("sm_80", "sm_80"), ("sm_89", "sm_80"), ("sm_90", "sm_90"), ("sm_90a", "sm_90a"), ("sm_121", "sm_120")):
+        told = compilers.compile_kernel(kernel, spread, arch).decode().split()  # devices run what is for earlier ones
+        assert f"--gpu-architecture={target}" in told
+    assert not nvcc.with_name("nvcc.calls").exists()
+    for arch, target in (("sm_100", "sm_100"), ("sm_101", "sm_100"), ("sm_103", "sm_103")):
         assert compilers.compile_kernel(kernel, spread, arch) == b"code"
         assert f"--gpu-architecture={target} " in nvcc.with_name("nvcc.calls").read_text().splitlines()[-1]
-    for arch, target in (("sm_90", "sm_90"), ("sm_90a", "sm_90a"), ("sm_121", "sm_120")):
-        assert f"--gpu-architecture={target}" in compilers.compile_kernel(kernel, spread, arch).decode().split()
-    with pytest.raises(pto.ToolchainError, match=r"PTO-X120: the device is an sm_100, .* older: .*nvcc up to sm_87, NVRTC 13.0 up to sm_120"):
-        compilers.compile_kernel(kernel, spread, "sm_100")
+    with pytest.raises(pto.ToolchainError, match=r"PTO-X120: the device is an sm_75, .* older: NVRTC 13.0 .*, .*nvcc "):
+        compilers.compile_kernel(kernel, spread, "sm_75")
 
 
 def test_a_compiler_that_does_not_say_what_it_knows_comes_last(library: Any, nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +133,7 @@ def test_a_compiler_newer_than_the_driver_is_left_out(nvcc: Path, tmp_path: Path
     releases = [ctypes.CDLL(str(nvrtc_of(release, tmp_path))) for release in (13, 12)]
     monkeypatch.setattr(nvrtc, "libraries", lambda: releases)
     assert b"--gpu-architecture=sm_90" in compilers.compile_kernel(kernel, spread, "sm_90", 12)
-    assert [c.release for c in compilers._compilers()] == [13, 13, 12]
+    assert [c.name[:5] for c in compilers._compilers()] == ["NVRTC", "NVRTC", str(nvcc)[:5]]
 
 
 def test_every_version_of_nvrtc_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
