@@ -28,8 +28,6 @@ from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
 from pto_jit.lower.unroll import unroll_extrema
-from pto_jit.lower.wholes.divide import PARTS, divide_scopes
-from pto_jit.lower.wholes.totals import divide_totals
 
 Pass = Callable[[Module, list[Decision]], Module]
 
@@ -79,6 +77,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("scheduled", choose_grains),
 )
 
+DEVICES = ("cuda", "ascend")
+"""Where launches run one after the other, and hosts wait for numbers that they read there."""
 _CPU = ("independent", "scheduled")
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
 _ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
@@ -94,13 +94,15 @@ def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     kernels begin with loops, before which nothing stands, and operations on tiles of any size become such loops."""
     if target == "cpu":
         return PIPELINE
-    own = _ELSEWHERE
-    if target in PARTS:
-        # scopes are what they will be, and not functions yet
-        own = _ON_DEVICES | {"hoisted": ("divided", partial(divide_scopes, parts=PARTS[target]))}
+    if target not in DEVICES:
+        return tuple(_ELSEWHERE.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
+    from pto_jit.lower.wholes.divide import PARTS, divide_scopes  # here: other targets never need it
+    from pto_jit.lower.wholes.totals import divide_totals
+
+    # scopes are what they will be, and not functions yet
+    own = _ON_DEVICES | {"hoisted": ("divided", partial(divide_scopes, parts=PARTS[target]))}
     passes = [own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU]
-    if target in PARTS:  # as loops of the program that reduce
-        passes.insert(1, ("totalled", partial(divide_totals, target=target)))
+    passes.insert(1, ("totalled", partial(divide_totals, target=target)))  # as loops of the program that reduce
     return tuple(passes)
 
 

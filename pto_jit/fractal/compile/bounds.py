@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, of, pick
-from pto_jit.fractal.compile.lists import CHECKS, DEVICES, Loop
+from pto_jit.fractal.compile.lists import CHECKS, Loop
 from pto_jit.fractal.compile.session import Session
+from pto_jit.lower.pipeline import DEVICES
 
 
 def is_index(at: Expr) -> bool:

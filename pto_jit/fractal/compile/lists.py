@@ -347,7 +347,6 @@ def views_of(items: Any) -> Iterator[View]:
 # -- statements of a nest that are not yet IR ----------------------------------------------------------------------
 
 NO_LOOP = -1  # `loops` of an array that the function itself reads behind its nests
-DEVICES = ("cuda", "ascend")  # launches run one after the other; hosts wait for numbers that they read there
 CHECKS = "checks"  # the schedule of loops around checks alone, of which no decision speaks
 BEHIND = "behind"  # the schedule of a map over the last states of folds, which are nests of their own
 

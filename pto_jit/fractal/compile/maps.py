@@ -11,7 +11,7 @@ from pto_jit.fractal.compile.blocks import Blocks, work_of
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside
 from pto_jit.fractal.compile.hyperplane import NoSchedule
-from pto_jit.fractal.compile.lists import DEVICES, Loop
+from pto_jit.fractal.compile.lists import Loop
 from pto_jit.fractal.compile.nest import Nest, inner_map, outside
 from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.sequential import read_by
@@ -19,6 +19,7 @@ from pto_jit.fractal.compile.sums import pairs_of_sums
 from pto_jit.fractal.compile.told import Plan, asked_of, decided
 from pto_jit.fractal.compile.unrolled import without_short_loops
 from pto_jit.ir.nodes import Op
+from pto_jit.lower.pipeline import DEVICES
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
     BEHIND,
     CHECKS,
-    DEVICES,
     Array,
     Check,
     Compute,
@@ -36,6 +35,7 @@ from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
 from pto_jit.fractal.compile.told import Plan, asked_of, decided, unavailable
 from pto_jit.fractal.compile.unread import states_of_folds
 from pto_jit.lower.decisions import Decision
+from pto_jit.lower.pipeline import DEVICES
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, number
 from pto_jit.fractal.compile.layout import leaf_of, part_of, place
 from pto_jit.fractal.compile.lists import (
     CHECKS,
-    DEVICES,
     Access,
     Array,
     Block,
@@ -39,6 +38,7 @@ from pto_jit.fractal.compile.local import allocate_local
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.lower.pipeline import DEVICES
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
 

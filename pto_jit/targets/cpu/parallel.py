@@ -15,6 +15,7 @@ from llvmlite import ir
 from pto_jit.ir.nodes import Call, For, Fuse, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_uses, statements
+from pto_jit.lower.kept import ELEMENTS
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Code
 from pto_jit.targets.cpu.constants import I32, I64, PTR, Index, Value, i64, number, register_type
@@ -103,10 +104,12 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
             spmd.write(
                 inner, stmt, lanes, first, count, inner_step, lambda: _iterations(inner, stmt, begin, end, iteration)
             )
-    if lanes is None:
-        from pto_jit.targets.cpu.versions import write_versions
+    if lanes is None and any(isinstance(s, Op) and s.op in ELEMENTS for s in statements(stmt.body)):
+        from pto_jit.targets.cpu.versions import write_versions  # here: kernels of tiles alone never need it
 
         write_versions(inner, stmt, lambda: _iterations(inner, stmt, begin, end, iteration))
+    elif lanes is None:
+        _iterations(inner, stmt, begin, end, iteration)
     inner.code.go(inner.code.leave)
     inner.close()
     count = _trip_count(w, start, stop, step, stmt)
