@@ -26,15 +26,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Return, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import (
+    Block,
+    Break,
+    Const,
+    Continue,
+    For,
+    Func,
+    If,
+    Module,
+    Op,
+    Operand,
+    Reduction,
+    Region,
+    Return,
+    Scope,
+    Stmt,
+    Var,
+    While,
+)
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, blocks, statements, use_counts, uses, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import frozen, replace
 
-_RULES = {"add": "Sum", "mul": "Product", "max": "Maximum", "maximum": "Maximum", "min": "Minimum",
+RULES = {"add": "Sum", "mul": "Product", "max": "Maximum", "maximum": "Maximum", "min": "Minimum",
           "minimum": "Minimum"}  # fmt: skip
+"""The rules of `pto_rules.cuh` for operations that combine two numbers."""
+_EITHER_WAY = frozenset(["add", "mul", "max", "maximum", "min", "minimum", "eq", "ne", "and", "or", "xor"])
+_TURNED = {"gt": "lt", "ge": "le"}
 _UNKNOWN = "?"
 _ROUNDED = ("Sum", "Product")
 _FOLDED = frozenset("f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split())
@@ -62,11 +84,11 @@ def fold_of(loop: For, outside: Collection[str], *, every: bool = False) -> tupl
     in loops that promise an order.
     """
     kinds = ("combine", "in_chunk") if every else ("combine", "in_chunk", "sequential")
-    if loop.kind not in kinds or not isinstance(loop.step, Const):
+    if loop.kind not in kinds:
         return None
     inside = list(statements(loop.body))
     leaving = leaves(loop) or any(isinstance(s, Continue) for s in inside)
-    if loop.step.value <= 0 or any(not (_reads_alone(s) or _goes_on(s)) for s in inside):
+    if not _counts_up(loop) or any(not (_reads_alone(s) or _goes_on(s)) for s in inside):
         return None
     if leaving and (loop.kind != "sequential" or any(isinstance(s, For) for s in inside)):
         return None
@@ -82,6 +104,78 @@ def fold_of(loop: For, outside: Collection[str], *, every: bool = False) -> tupl
     ordered = loop.kind == "sequential" and any(
         v.type.dtype.is_float and rules[v.name] in _ROUNDED for v in carried)  # type: ignore[union-attr]  # fmt: skip
     return tuple(Fold(v, rules[v.name], ordered) for v in carried)
+
+
+def merges_of(loop: For, outside: Collection[str]) -> tuple[Fold | Reduction, ...] | None:
+    """By what the iterations of a parallel loop become numbers, if these are all that it makes; else None.
+
+    outside: as for `fold_of`.  Where there is no rule for it, a function of the program combines two states.
+    """
+    if loop.kind != "in_chunk" or not loop.reductions or not _counts_up(loop):
+        return None
+    parts = [v for r in loop.reductions for v in r.state]
+    if not all(map(_reads_alone, statements(loop.body))) or not all(isinstance(v.type, ScalarType) for v in parts):
+        return None
+    states = {v.name for v in parts}
+    assigned = block_defs(loop.body)
+    carried = {v.name for v in free_vars(loop.body)} & assigned
+    if (carried | (assigned & set(outside))) - states:
+        return None
+    return tuple(_merge(r, loop.loc) for r in loop.reductions)
+
+
+def _merge(reduction: Reduction, loc: Loc) -> Fold | Reduction:
+    name, (state, *_) = reduction.combine, reduction.state
+    if not isinstance(name, str):
+        return reduction
+    if name in RULES and state.type.dtype.name in _FOLDED:  # type: ignore[union-attr]
+        return Fold(state, RULES[name])
+    left, right, both = (replace(state, name=f"{state.name}.{side}") for side in ("left", "right", "both"))
+    return replace(reduction, combine=Region((left, right), (Op(name, (both,), (left, right), loc=loc),), (both,)))
+
+
+def merges_parts(loop: For) -> bool:
+    """Whether a loop merges partial results that are numbers, into numbers or elements: few iterations, which all
+    threads of a block may run."""
+    return loop.kind == "combine" and _counts_up(loop) and all(
+        _reads_alone(s) or (isinstance(s, Op) and s.op == "setelem") for s in statements(loop.body))  # fmt: skip
+
+
+def _counts_up(loop: For) -> bool:
+    return isinstance(loop.step, Const) and loop.step.value > 0
+
+
+def commutes(merge: Fold | Reduction) -> bool:
+    """Whether two states that change places give the same, by what the operations of a function are."""
+    region = merge.combine if isinstance(merge, Reduction) else None
+    if not isinstance(region, Region):
+        return True
+    half = len(region.params) // 2
+    numbers: dict[object, int] = {}  # of what is computed
+
+    def results(params: Sequence[Var]) -> list[int] | None:
+        known = {v.name: numbers.setdefault(k, k) for k, v in enumerate(params)}
+
+        def number(operand: Operand) -> int:
+            if isinstance(operand, Var) and operand.name in known:
+                return known[operand.name]
+            return numbers.setdefault(operand, len(numbers))
+
+        for stmt in region.body:
+            if not isinstance(stmt, Op) or not is_elementwise(stmt) or len(stmt.results) != 1:
+                return None
+            args = [number(a) for a in stmt.args]
+            op = stmt.op
+            if op in _TURNED:
+                op, args = _TURNED[op], args[::-1]
+            if op in _EITHER_WAY:
+                args.sort()
+            (result,) = stmt.results
+            known[result.name] = numbers.setdefault((op, stmt.attrs, result.type, *args), len(numbers))
+        return [number(r) for r in region.results]
+
+    one = results(region.params)
+    return one is not None and one == results((*region.params[half:], *region.params[:half]))
 
 
 def leaves(loop: For) -> bool:
@@ -201,7 +295,7 @@ def _combined(op: Op, shares: Sequence[_Share | None]) -> _Share | None:
         raise _Mixed
     if op.op in ("copy", "cast"):
         return share
-    rule = _RULES.get(op.op)
+    rule = RULES.get(op.op)
     if rule is None or len(op.args) != 2 or share.rule not in (None, rule):
         raise _Mixed
     return _Share(share.state, rule)

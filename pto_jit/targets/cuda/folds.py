@@ -2,20 +2,22 @@
 """Loops that fold elements into numbers, shared by the threads of a block.
 
 Every thread folds iterations of its own, then the block what its threads have.  Where the order of iterations counts,
-or one of them can end the loop, each thread has one iteration at a time.
+or one of them can end the loop, each thread has one iteration at a time.  A function of the program that combines
+states need not commute: unless it evidently does, a thread has iterations that follow each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 
-from pto_jit.ir.nodes import Break, Const, Continue, For, Op, Operand, Stmt, Var
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Break, Const, Continue, For, Op, Operand, Reduction, Region, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen
-from pto_jit.targets.cuda.elements import Fold, leaves
-from pto_jit.targets.cuda.function import FunctionWriter
+from pto_jit.targets.cuda.elements import Fold, commutes, leaves
+from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.source.scalars import memory_type, register_type
 
 
@@ -28,40 +30,73 @@ class _State:
     rule: str
 
 
-class FoldWriter(FunctionWriter):
+Shared = tuple[Fold | Reduction, ...]
+"""What becomes of the iterations of a loop that the threads of a block share; (): each thread runs all of them."""
+
+
+class FoldWriter(RuleWriter):
     """Writes kernels without tiles; `folds` has the loops that the threads of a block share, by identity."""
 
-    folds: dict[int, tuple[Fold, ...]]
+    folds: dict[int, Shared]
     leaving = ""
     """Where a thread puts its number when it leaves the loop that is being written."""
 
     def _plain_loop(self, loop: For, var: str, start: str, stop: str, step: str, down: bool) -> None:
-        folds = self.folds.get(id(loop))
-        if folds is None:
+        shared = self.folds.get(id(loop))
+        if not shared:
             super()._plain_loop(loop, var, start, stop, step, down)
             return
-        states = [self._state(fold) for fold in folds]
         first, stride = "threadIdx.x", "TC"
         if step != "1":  # in 64 bits: of the last threads, large steps leave 32
             first, stride = f"int64_t({first}) * {step}", f"int64_t({stride}) * {step}"
-        if folds[0].ordered or leaves(loop):
+        folds = [f for f in shared if isinstance(f, Fold)]
+        if leaves(loop) or any(fold.ordered for fold in folds):
+            states = [self._state(fold) for fold in folds]
             for state, fold in zip(states, folds, strict=True):
-                self.text.line(f"{_type_of(fold)} {state.before} = {state.name};")
+                self.text.line(f"{_type_of(fold.state)} {state.before} = {state.name};")
             self.meet_before(loop.body)
             self._fold_by_turns(loop, states, (var, start, stop, step), (first, stride), ordered=folds[0].ordered)
             return
-        for state, fold in zip(states, folds, strict=True):
-            self.text.line(f"const {_type_of(fold)} {state.before} = {state.name};")
-            self.text.line(f"{state.name} = {state.rule}::identity();")
-        self.meet_before(loop.body)
         if start.startswith("-") and step == "1":
             first = f"int64_t({first})"  # below 0: as unsigned numbers the sums would be large
-        begin = first if start == "0" else f"{start} + {first}"
+        begin, last = first if start == "0" else f"{start} + {first}", stop
+        if len(folds) < len(shared):
+            begin, last, stride = self._share_of(shared, (var, start, stop, step), (begin, stride))
+        some = f"{begin} < {stop}"
+        ends = [self._fold(m) if isinstance(m, Fold) else self._merge(m, some, loop.loc) for m in shared]
+        self.meet_before(loop.body)
         self.text.line("PTO_UNROLL_BY_4")
-        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
+        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {last}; {var} += {stride})"):
             self.block(loop.body)
-        for s in states:
-            self.text.line(f"{s.name} = {s.rule}::combine({s.before}, Spread::reduce_columns<{s.rule}>({s.name}));")
+        for end in ends:
+            end()
+
+    def _share_of(
+        self, merges: Shared, bounds: Sequence[str], apart: tuple[str, str]
+    ) -> tuple[str, str, str]:  # fmt: skip
+        """Where the iterations of a thread begin and end, and how far apart they are: as in `apart`, or following each
+        other, where a function may count on their order."""
+        var, start, stop, step = bounds
+        first = self.names.fresh(f"{var}_first")
+        if all(map(commutes, merges)):
+            self.text.line(f"const int64_t {first} = {apart[0]};")
+            return first, stop, apart[1]
+        share, last = self.names.fresh(f"{var}_share"), self.names.fresh(f"{var}_last")
+        each = "" if step == "1" else f" * {step}"
+        self.text.line(f"const int64_t {share} = pto::share_of<TC>({start}, {stop}, {step}){each};")
+        self.text.line(f"const int64_t {first} = {'' if start == '0' else f'{start} + '}threadIdx.x * {share};")
+        self.text.line(f"const int64_t {last} = pto::smaller<int64_t>({first} + {share}, {stop});")
+        return first, last, step
+
+    def _fold(self, fold: Fold) -> Callable[[], None]:
+        """Begin a part of what a rule combines; what ends it."""
+        state = self._state(fold)
+        self.text.line(f"const {_type_of(fold.state)} {state.before} = {state.name};")
+        self.text.line(f"{state.name} = {state.rule}::identity();")
+        return lambda: self._end(state)
+
+    def _end(self, s: _State) -> None:
+        self.text.line(f"{s.name} = {s.rule}::combine({s.before}, Spread::reduce_columns<{s.rule}>({s.name}));")
 
     def _state(self, fold: Fold) -> _State:
         name = self.name(fold.state.name)
@@ -70,6 +105,27 @@ class FoldWriter(FunctionWriter):
         if dtype.kind == "f" and dtype.bits == 16:
             rule = f"pto::Rounded<{rule}, {memory_type(dtype)}>"
         return _State(name, self.names.fresh(f"{name}_before"), rule)
+
+    def _merge(self, reduction: Reduction, some: str, loc: Loc) -> Callable[[], None]:
+        """Begin a part of what a function combines; what ends it.  some: whether a thread has an iteration."""
+        assert isinstance(reduction.combine, Region)
+        self.headers.add("pto_lines")
+        kinds = [v.type.dtype for v in reduction.state]  # type: ignore[union-attr]
+        rule = self.combining_rule(reduction.combine, kinds, "pl.reduction", loc)
+        names = [self.name(v.name) for v in reduction.state]
+        before = [self.names.fresh(f"{name}_before") for name in names]
+        for var, name, old, init in zip(reduction.state, names, before, reduction.init, strict=True):
+            self.text.line(f"const {_type_of(var)} {old} = {name};")
+            self.text.line(f"{name} = {self.scalar(init)};")
+
+        def end() -> None:
+            made = self.names.fresh("combined")
+            whole = f"pto::combined_over_threads<Spread>({rule.text}, {rule.of(names, some)})"
+            self.text.line(f"const {rule.state} {made} = {rule.text}.combine({rule.of(before)}, {whole});")
+            for k, name in enumerate(names):
+                self.text.line(f"{name} = {rule.read(made, k)};")
+
+        return end
 
     def _fold_by_turns(
         self, loop: For, states: Sequence[_State], bounds: Sequence[str], share: tuple[str, str], *, ordered: bool
@@ -92,7 +148,7 @@ class FoldWriter(FunctionWriter):
                     self.text.line(f"{s.name} = pto::combined_in_order<{s.rule}, TC>({s.before}, {s.name}, {left});")
                     continue
                 self.text.line(f"if (int(threadIdx.x) > {last}) {s.name} = {s.rule}::identity();")
-                self.text.line(f"{s.name} = {s.rule}::combine({s.before}, Spread::reduce_columns<{s.rule}>({s.name}));")
+                self._end(s)
             if ends:
                 self.text.line(f"if ({last} < TC) break;")
 
@@ -139,6 +195,6 @@ class FoldWriter(FunctionWriter):
                     self.text.line("break;")
 
 
-def _type_of(fold: Fold) -> str:
-    assert isinstance(fold.state.type, ScalarType)
-    return register_type(fold.state.type.dtype)
+def _type_of(state: Var) -> str:
+    assert isinstance(state.type, ScalarType)
+    return register_type(state.type.dtype)

@@ -16,9 +16,9 @@ from pto_jit.lower.groups.fitting import NOTHING, Fitting
 from pto_jit.lower.wholes.lines import axis_along
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.along import along_rows
-from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
+from pto_jit.targets.cuda.elements import fold_of, merges_of, merges_parts, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
-from pto_jit.targets.cuda.folds import FoldWriter
+from pto_jit.targets.cuda.folds import FoldWriter, Shared
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.loops import chain_of, touches_tiles
 from pto_jit.targets.cuda.overlaps import Overlap, overlaps_of, twins_of
@@ -213,17 +213,20 @@ def write_kernel(
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath, bool(streamed))
 
 
-def _folds(body: Block, shared: bool) -> dict[int, tuple[Fold, ...]]:
-    """What the loops of a kernel fold, by the identity of the loop; `shared`: also sequential loops, innermost ones, as
-    there are no iterations around them that blocks could have."""
-    found: dict[int, tuple[Fold, ...]] = {}
+def _folds(body: Block, shared: bool) -> dict[int, Shared]:
+    """The loops of a kernel that the threads of a block share, by their identity, and what becomes of their iterations;
+    `shared`: also sequential loops, innermost ones, as there are no iterations around them that blocks could have."""
+    found: dict[int, Shared] = {}
     inside: set[int] = set()  # loops in those found
     for s in statements(body):
         if not isinstance(s, For) or id(s) in inside:
             continue
         inner = [t for t in statements(s.body) if isinstance(t, For)]
         if s.kind in ("combine", "in_chunk") or (shared and s.kind == "sequential" and not inner):
-            folds = fold_of(s, read_outside(body, s))
+            outside = read_outside(body, s)
+            folds: Shared | None = fold_of(s, outside)
+            if folds is None:
+                folds = merges_of(s, outside) or (() if shared and merges_parts(s) else None)
             if folds is not None:
                 found[id(s)] = folds
                 inside |= {id(t) for t in inner}

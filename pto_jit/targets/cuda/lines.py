@@ -8,47 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pto_jit.dtypes import DType
-from pto_jit.ir.nodes import Op, Operand, Region, Var
+from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import WRITES, statements
 from pto_jit.lower.wholes.lines import axis_along
-from pto_jit.slotted import frozen, replace
-from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.slotted import replace
 from pto_jit.targets.cuda.moves import MoveWriter
+from pto_jit.targets.cuda.rules import Rule
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized
 from pto_jit.targets.source.scalars import register_type
 
-_RULES = {"cumsum": "Sum", "cumprod": "Product", "add": "Sum", "mul": "Product", "max": "Maximum",
-          "maximum": "Maximum", "min": "Minimum", "minimum": "Minimum"}  # fmt: skip
+_RUNNING = {"cumsum": "Sum", "cumprod": "Product"}
 FEW = 8
 """So many largest elements are looked for one after the other: more are found sooner by a sort."""
 EMPTY = "reduce of an empty valid part without an initial value"
-
-
-@frozen
-class Rule:
-    """How states along a line are combined.
-
-    text: the rule, an expression; state: the C type of a state; typ: of the numbers in it, a structure of several;
-    fields: how each of them is read; known: the rule is one of `pto_rules.cuh`, whose order makes no difference.
-    """
-
-    text: str
-    state: str
-    typ: str
-    fields: tuple[str, ...]
-    known: bool
-
-    def of(self, values: Sequence[str]) -> str:
-        """A state of such numbers."""
-        if self.known:
-            return values[0]
-        return f"{self.state}{{{values[0] if len(values) == 1 else '{' + ', '.join(values) + '}'}, true}}"
-
-    def read(self, state: str, k: int) -> str:
-        """The number `k` of a state."""
-        return state if self.known else f"{state}.value{self.fields[k]}"
 
 
 class LineWriter(MoveWriter):
@@ -141,7 +113,7 @@ class LineWriter(MoveWriter):
         out = self._array(result, source)
         assert out.array is not None
         self.assign(out.array, source)
-        self._scan(op, f"pto::{_RULES[op.op]}<{register_type(source.dtype)}>()", out.array, source, down)
+        self._scan(op, f"pto::{_RUNNING[op.op]}<{register_type(source.dtype)}>()", out.array, source, down)
         self.put(result, out)
 
     _cumprod = _cumsum
@@ -152,7 +124,7 @@ class LineWriter(MoveWriter):
             for result, source in zip(op.results, sources, strict=True):
                 self.put(result, source, stable=self.stable(op.args))
             return
-        rule = self._rule_of(op, op.args)
+        rule = self._rule_by(op, op.args)
         state = self._stated(sources, rule)
         self._scan(op, rule.text, state, sources[0], down)
         held = in_array(state, sources[0].rows.unit, sources[0].columns.unit)
@@ -167,7 +139,7 @@ class LineWriter(MoveWriter):
         count = int(op.attr("n"))  # type: ignore[call-overload]
         sources, down = self._lines(op, op.args[:count])
         source = sources[0]
-        rule = self._rule_of(op, op.args[:count])
+        rule = self._rule_by(op, op.args[:count])
         state, folded = self._stated(sources, rule), self.names.fresh("folded")
         axis = self._along(source, down)
         rows, columns = UNIT if down else source.rows, source.columns if down else UNIT
@@ -217,8 +189,9 @@ class LineWriter(MoveWriter):
     def _map(self, op: Op) -> None:
         sources, rows, columns = self.together([self.tile(a) for a in op.args], op)
         rank, standing = max(t.rank for t in sources), any(t.standing for t in sources)
-        typ, fields = self._state_type([r.type.dtype for r in op.results])  # type: ignore[union-attr]
-        function = self._function(op, op.regions[0], [register_type(a.type.dtype) for a in op.args], typ)  # type: ignore
+        typ, fields = self.state_type([r.type.dtype for r in op.results])  # type: ignore[union-attr]
+        types = [register_type(a.type.dtype) for a in op.args]  # type: ignore[union-attr]
+        function = self.function_of(op.regions[0], types, typ, op.op, op.loc)
 
         def call(i: str, j: str) -> str:
             given = (t.element("0" if t.rows.unit else i, "0" if t.columns.unit else j) for t in sources)
@@ -233,47 +206,9 @@ class LineWriter(MoveWriter):
             self.put(result, replace(out, dtype=result.type.dtype,  # type: ignore[union-attr]
                                      element=lambda i, j, f=field: f"{held(i, j)}{f}"))  # fmt: skip
 
-    def _function(self, op: Op, region: Region, types: Sequence[str], result: str) -> str:
-        """The name of a function object that computes what a region does, of its parameters."""
-        if any(isinstance(s, Op) and s.op in WRITES for s in statements(region.body)):
-            raise unsupported(f"a function of `{op.op}` that writes memory", op.loc, "store what it returns")
-        self.meet_before(region.body)
-        name = self.names.fresh("function")
-        params = ", ".join(f"{t} {self.name(p.name)}" for t, p in zip(types, region.params, strict=True))
-        with self.text.block(f"const auto {name} = [&]({params})", "};"):
-            self.block(region.body)
-            values = ", ".join(self.scalar(r) for r in region.results)
-            made = f"{result}{{{values}}}" if len(region.results) > 1 else f"{result}({values})"
-            self.text.line(f"return {made};")
-        return name
-
-    def _rule_of(self, op: Op, tiles: Sequence[Operand]) -> Rule:
-        """The rule of a function that combines two states."""
-        kinds = [t.type.dtype for t in tiles]  # type: ignore[union-attr]
-        known = _known(op.regions[0], kinds)
-        if known:
-            typ = register_type(kinds[0])
-            return Rule(f"pto::{known}<{typ}>()", typ, typ, ("",), True)
-        typ, fields = self._state_type(kinds)
-        types = [register_type(k) for k in kinds]
-        function = self._function(op, op.regions[0], types * 2, typ)
-        if len(tiles) > 1:
-            wide, function = function, self.names.fresh("combine")
-            both = ", ".join(f"{s}{f}" for s in "xy" for f in fields)
-            self.text.line(f"const auto {function} = [&](const {typ}& x, const {typ}& y) {{ return {wide}({both}); }};")
-        rule = self.names.fresh("rule")
-        self.text.line(f"const auto {rule} = pto::combined_by<{typ}>({function});")
-        return Rule(rule, f"pto::Maybe<{typ}>", typ, tuple(fields), False)
-
-    def _state_type(self, kinds: Sequence[DType]) -> tuple[str, list[str]]:
-        """The type of several numbers, and how each is read: a structure, or the type of the only one."""
-        types = [register_type(k) for k in kinds]
-        if len(types) == 1:
-            return types[0], [""]
-        name = self.names.fresh("State")
-        parts = "; ".join(f"{t} part{k}" for k, t in enumerate(types))
-        self.text.line(f"struct {name} {{ {parts}; }};")
-        return name, [f".part{k}" for k in range(len(types))]
+    def _rule_by(self, op: Op, tiles: Sequence[Operand]) -> Rule:
+        """The rule of an operation's function, which combines states of elements of tiles."""
+        return self.rule_of(op.regions[0], [t.type.dtype for t in tiles], op.op, op.loc)  # type: ignore[union-attr]
 
     # -- arrays ---------------------------------------------------------------------------------------------------
 
@@ -320,12 +255,3 @@ class LineWriter(MoveWriter):
         nr, nc = self.slots(tile)
         self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
         return replace(tile, element=in_array(name, tile.rows.unit, tile.columns.unit), array=name)
-
-
-def _known(region: Region, kinds: Sequence[DType]) -> str:
-    """The rule of `pto_rules.cuh` that a function of two numbers is; "" for others."""
-    op = region.body[0] if len(region.body) == 1 and len(kinds) == 1 else None
-    if not isinstance(op, Op) or op.op not in _RULES or kinds[0].kind == "b":
-        return ""
-    same = op.results == region.results and op.results[0].type.dtype == kinds[0]  # type: ignore[union-attr]
-    return _RULES[op.op] if same and set(op.args) == set(region.params) else ""

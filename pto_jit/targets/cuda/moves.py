@@ -169,6 +169,8 @@ class MoveWriter(ReductionWriter):
         standing = len(kept) == 1 and not rows.unit
         if len(kept) == 1 and not rows.unit and not columns.unit:
             raise unsupported("a slice of a tile of rank 3", op.loc, "work on tiles of rank 1 or 2")
+        if len(kept) == 1 and rows.unit and columns.unit:
+            rows, columns = UNIT, kept[0]
         result = replace(source, rank=len(kept), rows=rows, columns=columns, standing=standing, array=None,
                          element=lambda i, j: "")  # fmt: skip
         at = ("0", "0")

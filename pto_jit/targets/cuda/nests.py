@@ -51,7 +51,7 @@ from pto_jit.ir.walk import block_defs, blocks, defs, map_blocks, statements, us
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.between import TilesBetween, always_makes
 from pto_jit.targets.cuda.bounds import bounded
-from pto_jit.targets.cuda.elements import fold_of, folds_inside
+from pto_jit.targets.cuda.elements import fold_of, folds_inside, merges_parts
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import is_parallel, jump_out_of, read_tensor, touches_tiles, writes, written_tensor
 from pto_jit.targets.cuda.views import Views
@@ -112,11 +112,13 @@ class _Run:
     def clear(self) -> None:
         self.stmts.clear()
         self.made: set[str] = set()
+        self.read: set[str] = set()
         self.loops = self.tiles = self.writes = False
 
     def append(self, stmt: Stmt) -> None:
         self.stmts.append(stmt)
         self.made |= block_defs((stmt,))
+        self.read |= {v.name for v in free_vars((stmt,))}
         self.loops = self.loops or _is_plain_loop(stmt)
         self.tiles = self.tiles or touches_tiles(stmt)
         self.writes = self.writes or any(map(writes, statements((stmt,))))
@@ -124,6 +126,10 @@ class _Run:
     def makes_for(self, stmt: Stmt) -> bool:
         """Whether they make what a statement reads directly."""
         return bool(self.made) and any(v.name in self.made for v in uses(stmt))
+
+    def reads_what(self, stmt: Stmt) -> bool:
+        """Whether they read what a statement after them assigns again."""
+        return any(v.name in self.read for v in defs(stmt))
 
 
 class _Outliner(TilesBetween):
@@ -174,7 +180,7 @@ class _Outliner(TilesBetween):
             if incore and isinstance(stmt, For) and stmt.kind != "sequential":
                 end = reads.end(position + 1)
                 read = {name for name in block_defs(stmt.body) if end.names(name)}
-                if fold_of(stmt, read, every=not self.shared) is not None:
+                if merges_parts(stmt) or fold_of(stmt, read, every=not self.shared) is not None:
                     run.append(stmt)
                     continue
             if incore and isinstance(stmt, Op) and stmt.op == "setelem" and run.makes_for(stmt):  # keeps a result
@@ -185,9 +191,10 @@ class _Outliner(TilesBetween):
                 continue
             if run.stmts and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
                 if not run.makes_for(stmt):
-                    out.append(stmt)  # host arithmetic that the run does not touch
-                    continue
-                if not stmt.results or not isinstance(stmt.results[0].type, TensorType):
+                    if not run.reads_what(stmt):
+                        out.append(stmt)  # host arithmetic that the run does not touch
+                        continue
+                elif not stmt.results or not isinstance(stmt.results[0].type, TensorType):
                     run.append(stmt)
                     continue
             close(position)

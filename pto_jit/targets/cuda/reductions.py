@@ -12,7 +12,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.access import AccessWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized, times
 from pto_jit.targets.source.scalars import cast, register_type
 
 _RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
@@ -39,6 +39,8 @@ class ReductionWriter(AccessWriter):
             UNIT if over_it else sized(axis)
             for over_it, axis in ((over_rows, source.rows), (over_columns, source.columns))
         )  # fmt: skip
+        if over_rows and source.rows.parts:  # with what is left of axes of extent 1
+            rows = replace(UNIT, valid=times(a.valid for k, a in enumerate(axes[:-1]) if k not in over))
         kept = replace(source, dtype=dtype, rows=rows, columns=columns, array=None)
         scalar = isinstance(result.type, ScalarType)
         again = result.name in self.declared
@@ -79,13 +81,15 @@ class ReductionWriter(AccessWriter):
     def without_axes(self, tile: Tile, over: Sequence[int]) -> Tile:
         """A tile of which some axes, counted as the program does, have one element, without these."""
         rank = max(1, tile.rank - len(over))
-        if rank > 1 and tile.rank - 1 in over and not tile.rows.unit and not tile.rows.parts:
-            return replace(self.turned(tile), rank=rank)  # the rows are the last axis now, after others of extent 1
-        if not tile.rows.parts:
+        if tile.rows.parts:
+            lead = tile.rank - len(tile.axes)
+            kept = [k for k in range(len(tile.axes)) if k + lead not in over]
+            return self.laid(tile, [tile.axes[k] for k in kept], kept)
+        if tile.rank == 1 or tile.rank - 1 not in over:
             return replace(tile, rank=rank, standing=rank == 1 and not tile.rows.unit)
-        lead = tile.rank - len(tile.axes)
-        kept = [k for k in range(len(tile.axes)) if k + lead not in over]
-        return self.laid(tile, [tile.axes[k] for k in kept], kept)
+        if tile.rows.unit:  # the rows are the last axis now, after others of extent 1
+            return replace(tile, rank=rank, rows=UNIT, columns=tile.rows, standing=False)
+        return replace(tile, rank=rank, standing=True) if rank == 1 else replace(self.turned(tile), rank=rank)
 
     def laid(self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None]) -> Tile:
         """A tile with such axes, each of which is one of `tile`, or (None) one along which all elements are equal."""

@@ -19,9 +19,10 @@ from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import uses
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction
 from pto_jit.lower.names import source_name
+from pto_jit.semantic.failures import UNIT as EMPTY
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.function import FunctionWriter
+from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, merged
 from pto_jit.targets.source.scalars import register_type
@@ -30,7 +31,7 @@ EXTENTS = "tiles with {0} and {1} valid elements along one axis meet"
 DECLARED = "tiles with the extents {0} and {1} along one axis meet"
 
 
-class TileWriter(FunctionWriter):
+class TileWriter(RuleWriter):
     """Writes what touches tiles; reductions and products are left to the classes made of this one."""
 
     tiles: dict[str, Tile]
@@ -308,10 +309,9 @@ class TileWriter(FunctionWriter):
         own = source.axes
         own = (UNIT,) * (len(old) - len(own)) + own  # what is before the last two axes is 1
         axes = [UNIT if i is None else own[i] for i in which]
-        if any(i is None and not source.rows.full for i in which) and source.rows.unit:
-            self.check(f"{source.rows.valid} == 1", "BoundsError",
-                       "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc,
-                       source.rows.valid, "1")  # fmt: skip
+        moves = None in which or len(which) < len(own)
+        for axis in dict.fromkeys(a for a in own if moves and a.unit and not a.full):
+            self.check(f"{axis.valid} == 1", "BoundsError", EMPTY.message, op.loc, axis.valid, "1")
         row_wanted = source.rows if not source.rows.unit else None
         rank, rows, columns = self.placed(axes, op.loc, standing=len(shape) == 1 and not source.rows.unit)
         stable = self.stable(op.args)
@@ -326,10 +326,7 @@ class TileWriter(FunctionWriter):
         source = self.turned(source) if source.standing else source
         axes = [self.axis(e, fits=True) for e in op.args[1:]]  # those that are repeated
         rank, rows, columns = self.placed(axes, op.loc)
-        rows = rows if source.rows.unit else replace(rows, valid=source.rows.valid, fits=source.rows.fits)
-        columns = (
-            columns if source.columns.unit else replace(columns, valid=source.columns.valid, fits=source.columns.fits)
-        )
+        rows, columns = _repeated(source.rows, rows), _repeated(source.columns, columns)
 
         def element(i: str, j: str) -> str:
             return source.element("0" if source.rows.unit else i, "0" if source.columns.unit else j)
@@ -439,6 +436,15 @@ class TileWriter(FunctionWriter):
             alive = " && ".join(f"{e} == 1" for e in dict.fromkeys(empty))
             return replace(out, valid=f"({alive} ? {out.valid} : 0)")
         return out
+
+
+def _repeated(axis: Axis, wanted: Axis) -> Axis:
+    """An axis of a tile as `wanted`, if its extent is 1."""
+    if not axis.unit:
+        return replace(wanted, valid=axis.valid, fits=axis.fits)
+    if wanted.unit or axis.full:
+        return axis if wanted.unit else wanted
+    return replace(wanted, valid=f"({axis.valid} == 1 ? {wanted.valid} : 0)", fits=False)
 
 
 def _one_for_a_row(divisor: Tile | str) -> bool:

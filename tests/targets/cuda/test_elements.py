@@ -136,19 +136,6 @@ def test_numbers_are_merged_by_one_kernel_whatever_combine_says() -> None:
 
 
 @pto.jit
-def sometimes(x: pl.Tensor, out: pl.Tensor):
-    for i in pl.range(x.shape[0], chunk=64):
-        if x[i] > 0:
-            out[0] += x[i]
-
-
-def test_a_reduction_that_no_kernel_merges_is_refused_as_one() -> None:
-    vector = pto.spec((None,), pl.f32)
-    with pytest.raises(pto.TargetError, match="a reduction of numbers by a function of several of them, or of some"):
-        sometimes.compile(vector, vector, target="cuda")
-
-
-@pto.jit
 def running_totals(x, s):
     rows, columns = x.shape
     with pl.incore():

@@ -289,3 +289,50 @@ def test_tiles_may_be_declared_without_elements(kernel: Any) -> None:
     expected = y.copy()
     kernel.interpret(x, expected)
     np.testing.assert_array_equal(emulated(kernel, x, y)[1][1], expected)
+
+
+@pytest.mark.parametrize(
+    "store, shape",
+    [
+        (lambda t, k, out: pl.store(pl.sum(t, axis=1), [k], out), (5,)),
+        (lambda t, k, out: pl.store(pl.max(t, axis=1) * pl.sum(t, axis=1) + 1.0, [k], out), (5,)),
+        (lambda t, k, out: pl.store(pl.cast(pl.argmax(t, axis=1), pl.f32), [k], out), (5,)),
+        (lambda t, k, out: pl.store(pl.max(t, axis=1, keepdims=True), [k, 0], out), (5, 1)),
+        (lambda t, k, out: pl.store(t[:, 3], [k], out), (5,)),
+        (lambda t, k, out: pl.store(pl.broadcast_to(t[:, 3], [4]), [4 * k], out), (20,)),
+        (lambda t, k, out: pl.store(pl.sum(pl.transpose(t), axis=0), [k], out), (5,)),
+        (lambda t, k, out: pl.store(pl.sum(t, axis=0), [8 * k], out), (40,)),  # of no row: zeros
+    ],
+)
+def test_a_row_beyond_its_tensor_stores_nothing(store: Any, shape: tuple[int, ...]) -> None:
+    @pto.jit
+    def kernel(x, out):
+        for k in pl.range(3, parallel=True):
+            store(pl.load(x, [k, 0], [1, 8]), k, out)
+
+    x, out = normal(1, 8), np.full(shape, 7, np.float32)
+    _, (_, mine) = emulated(kernel, x, out)
+    kernel(x, out)
+    np.testing.assert_allclose(mine, out, rtol=1e-6)
+
+
+def test_a_layer_beyond_its_tensor_stores_nothing() -> None:
+    @pto.jit
+    def kernel(x, out):
+        for k in pl.range(3, parallel=True):
+            pl.store(pl.sum(pl.load(x, [0, k, 0], [4, 1, 8]), axis=0), [k, 0], out)
+
+    x = normal(4, 1, 8)
+    _, (_, out) = emulated(kernel, x, np.full((5, 8), 7, np.float32))
+    np.testing.assert_allclose(out, [x.sum((0, 1)), *np.full((4, 8), 7)], rtol=1e-6)
+
+
+def test_a_row_beyond_its_tensor_has_no_other_shape() -> None:
+    @pto.jit
+    def kernel(x, out):
+        for k in pl.range(3, parallel=True):
+            pl.store(pl.reshape(pl.load(x, [k, 0], [1, 8]), [8]), [8 * k], out)
+
+    x, out = normal(1, 8), np.zeros(24, np.float32)
+    with pytest.raises(pto.BoundsError, match="reshape of an incomplete tile"):
+        emulate(kernel.compile(x, out, target="cuda"), x, out)

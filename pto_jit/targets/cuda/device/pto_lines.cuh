@@ -99,6 +99,19 @@ PTO_FUNCTION T prefixes(const Rule& rule, T (&runs)[BLOCKS]) {
   return so_far;
 }
 
+// What the threads of a block have, combined in the order of their numbers.
+template <class Spread, class Rule, class T>
+PTO_FUNCTION T combined_over_threads(const Rule& rule, T mine) {
+  T runs[1] = {mine};
+  return prefixes<Spread, false>(rule, runs);
+}
+// How many iterations of a loop each of so many threads has, if they have equally many that follow each other.
+template <int THREADS>
+PTO_FUNCTION int64_t share_of(int64_t start, int64_t stop, int64_t step) {
+  const int64_t count = stop > start ? (stop - start + step - 1) / step : 0;
+  return (count + THREADS - 1) / THREADS;
+}
+
 // The slots of a row become what they and those before them come to; those from `columns` on count as nothing.
 template <class Spread, bool REVERSE, int NC, class Rule, class T>
 PTO_FUNCTION T scan_line(const Rule& rule, T (&x)[NC], int columns) {
