@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,3 +154,26 @@ def test_a_kernel_keeps_nothing_of_the_containers_it_is_called_with(kernel: Any)
     kernel(other, y)
     compiled(other, y)  # what is left of the first one says enough to run others, and to be looked at
     assert kernel.__name__ in compiled.ir("source") and (y == expected).all()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_collector_has_nothing_to_look_at_after_the_first_compilation(tmp_path: Path, frozen: bool) -> None:
+    """What it made is old, unless the program keeps objects of its own frozen."""
+    script = tmp_path / "first.py"
+    script.write_text(
+        "import gc\n"
+        "import numpy as np\n"
+        "import pto_jit as pto\n"
+        "@pto.jit\n"
+        "def doubled(x):\n"
+        "    x[...] = x * 2\n"
+        f"if {frozen}: gc.freeze()\n"
+        "collected = []\n"
+        "gc.callbacks.append(lambda phase, info: collected.append(info))\n"
+        "doubled(np.ones(3))\n"
+        "print(len(collected), gc.get_freeze_count() > 0)\n"
+    )
+    environment = os.environ | {"PTO_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+    collections, kept = done.stdout.split()
+    assert kept == str(frozen) and (frozen or collections == "0")
