@@ -82,7 +82,8 @@ def _variable(loop: For, var: Var, others: Set[str]) -> State:
             problem.loc,
             code="PTO-L004",
             hint=f"write it as `{name} += ...`, `{name} *= ...` or `{name} = pl.maximum({name}, ...)` and use it "
-            "nowhere else in the loop, or make the loop sequential",
+            "nowhere else in the loop; variables that change together, such as an element and its place, as one "
+            "`pl.reduction`; or make the loop sequential",
             notes=(
                 Note(f"`{name}` gets the value for the next iteration here", _origin(loop, var.name)),
                 Note("the loop is parallel", loop.loc),
