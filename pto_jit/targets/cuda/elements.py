@@ -38,7 +38,6 @@ from pto_jit.ir.nodes import (
     If,
     Module,
     Op,
-    Operand,
     Reduction,
     Region,
     Return,
@@ -55,8 +54,6 @@ from pto_jit.slotted import frozen, replace
 RULES = {"add": "Sum", "mul": "Product", "max": "Maximum", "maximum": "Maximum", "min": "Minimum",
           "minimum": "Minimum"}  # fmt: skip
 """The rules of `pto_rules.cuh` for operations that combine two numbers."""
-_EITHER_WAY = frozenset(["add", "mul", "max", "maximum", "min", "minimum", "eq", "ne", "and", "or", "xor"])
-_TURNED = {"gt": "lt", "ge": "le"}
 _UNKNOWN = "?"
 _ROUNDED = ("Sum", "Product")
 _FOLDED = frozenset("f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split())
@@ -143,39 +140,6 @@ def merges_parts(loop: For) -> bool:
 
 def _counts_up(loop: For) -> bool:
     return isinstance(loop.step, Const) and loop.step.value > 0
-
-
-def commutes(merge: Fold | Reduction) -> bool:
-    """Whether two states that change places give the same, by what the operations of a function are."""
-    region = merge.combine if isinstance(merge, Reduction) else None
-    if not isinstance(region, Region):
-        return True
-    half = len(region.params) // 2
-    numbers: dict[object, int] = {}  # of what is computed
-
-    def results(params: Sequence[Var]) -> list[int] | None:
-        known = {v.name: numbers.setdefault(k, k) for k, v in enumerate(params)}
-
-        def number(operand: Operand) -> int:
-            if isinstance(operand, Var) and operand.name in known:
-                return known[operand.name]
-            return numbers.setdefault(operand, len(numbers))
-
-        for stmt in region.body:
-            if not isinstance(stmt, Op) or not is_elementwise(stmt) or len(stmt.results) != 1:
-                return None
-            args = [number(a) for a in stmt.args]
-            op = stmt.op
-            if op in _TURNED:
-                op, args = _TURNED[op], args[::-1]
-            if op in _EITHER_WAY:
-                args.sort()
-            (result,) = stmt.results
-            known[result.name] = numbers.setdefault((op, stmt.attrs, result.type, *args), len(numbers))
-        return [number(r) for r in region.results]
-
-    one = results(region.params)
-    return one is not None and one == results((*region.params[half:], *region.params[:half]))
 
 
 def leaves(loop: For) -> bool:

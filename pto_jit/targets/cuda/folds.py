@@ -15,8 +15,9 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Break, Const, Continue, For, Op, Operand, Reduction, Region, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import statements
+from pto_jit.lower.commuting import commutes
 from pto_jit.slotted import frozen
-from pto_jit.targets.cuda.elements import Fold, commutes, leaves
+from pto_jit.targets.cuda.elements import Fold, leaves
 from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.source.scalars import memory_type, register_type
 
@@ -78,7 +79,7 @@ class FoldWriter(RuleWriter):
         other, where a function may count on their order."""
         var, start, stop, step = bounds
         first = self.names.fresh(f"{var}_first")
-        if all(map(commutes, merges)):
+        if all(commutes(m.combine) for m in merges if isinstance(m, Reduction)):
             self.text.line(f"const int64_t {first} = {apart[0]};")
             return first, stop, apart[1]
         share, last = self.names.fresh(f"{var}_share"), self.names.fresh(f"{var}_last")

@@ -13,7 +13,7 @@ import pto_jit.language as pl
 from pto_jit.ir.nodes import For
 from pto_jit.ir.parse import parse
 from pto_jit.ir.walk import statements
-from pto_jit.targets.cuda.elements import commutes
+from pto_jit.lower.commuting import commutes
 
 from .harness import emulated, needs_compiler
 
@@ -106,7 +106,7 @@ def test_functions_that_commute_are_found_by_their_operations(combine: Any, eith
 
     module = parse(kernel.compile(pto.spec((None,), pl.f32), pto.spec((None,), pl.f32)).ir("source"))
     (loop,) = (s for s in statements(module.funcs[0].body) if isinstance(s, For))
-    assert commutes(loop.reductions[0]) == either_way
+    assert commutes(loop.reductions[0].combine) == either_way
 
 
 @pto.jit

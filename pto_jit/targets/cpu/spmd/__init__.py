@@ -8,7 +8,7 @@ execution model of Pharr and Mark, "ispc: A SPMD compiler for high-performance C
 `plan` says whether a loop is written so and with how many lanes; `write` writes it, `write_loop` does both.
 `row_writer` does the same for the function of a `map`, `carried_writer` for that of a fold or scan, `argument_writer`
 for `argmax` and `argmin`.  `searching` writes loops that look for a greatest or least element, `packing` stores lanes
-side by side.
+side by side, `merging` makes one of what lanes reduce.
 """
 
 from pto_jit.targets.cpu.spmd.mapping import Carry, argument_writer, carried_writer, row_writer

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, i64
-from pto_jit.ir.nodes import Const, Op, Operand, Reduction, Var
+from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.lower.packs import COUNT, PACK
 from pto_jit.lower.scans import BEFORE, PREFIX
@@ -247,41 +247,6 @@ class Lanes:
             self.assign(target, self.vectors(source), mask)
         else:
             self.w.define(target, self.w.scalar(source))
-
-    # -- reductions -------------------------------------------------------------------------------------------------
-
-    def start(self, reduction: Reduction) -> None:
-        """Every lane starts from the identity."""
-        (var,), (init,) = reduction.state, reduction.init
-        self.declare(var)
-        for part, slot in zip(self.vectors(init), self.slots[var.name], strict=True):
-            self.code.b.store(part, slot)
-
-    def finish(self, reduction: Reduction) -> None:
-        """The lanes are combined, halves with halves, with what the variable was before the loop."""
-        (var,), kind = reduction.state, reduction.combine
-        assert isinstance(var.type, ScalarType) and isinstance(kind, str)
-        b, dtype = self.code.b, var.type.dtype
-
-        def both(x: Value, y: Value) -> Value:
-            return self.w.ops.apply(kind, (x, y), dtype, {}, dtype)
-
-        vectors = self.vectors(var)
-        while len(vectors) > 1:
-            vectors = [both(x, y) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
-        (value,) = vectors
-        width = self.width
-        while width > 2:
-            width //= 2
-            undefined = ir.Constant(value.type, ir.Undefined)
-            low, high = (
-                b.shuffle_vector(value, undefined, _numbers(vector(I32, width), range(at, at + width)))
-                for at in (0, width)
-            )
-            value = both(low, high)
-        if width == 2:
-            value = both(*(b.extract_element(value, number(I32, k)) for k in range(2)))
-        self.w.define(var, both(self.w.scalar(var), value))
 
     # -- operations -------------------------------------------------------------------------------------------------
 

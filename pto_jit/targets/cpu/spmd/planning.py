@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Region, Var, While
 from pto_jit.ir.walk import blocks, statements
+from pto_jit.lower.commuting import commutes
 from pto_jit.lower.extrema import extrema
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
 from pto_jit.lower.packs import packs
@@ -24,6 +26,7 @@ from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.apart import compared, in_order, is_proven, lie_apart
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_later
 from pto_jit.targets.cpu.spmd.lanes import Linear
+from pto_jit.targets.cpu.spmd.merging import finish, start, write_shares
 from pto_jit.targets.cpu.spmd.packing import can_pack
 from pto_jit.targets.cpu.spmd.searching import write_search
 from pto_jit.targets.cpu.spmd.squares import SIDES, reads_by_squares
@@ -53,6 +56,8 @@ class Plan:
     parts: int
     running: bool = False
     """Whether lanes need what those before them have: then all of a group have an iteration."""
+    shared: bool = False
+    """Whether a lane has iterations that follow each other, as what combines lanes may count on their order."""
 
     @property
     def lanes(self) -> int:
@@ -87,8 +92,8 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
     if any((_rounds(s.body) <= _UNROLLED and not (scans(s, w.root) or extrema(s))) or plan(w, s) for s in inner):
         return None  # what the program has inside runs in vectors along its rows
-    # lanes take every n-th iteration, so what they combine must commute: the named operations do
-    if not all(isinstance(r.combine, str) for r in loop.reductions):
+    shared = not all(commutes(r.combine) for r in loop.reductions)
+    if shared and not _can_share(loop):
         return None
     kept = [v for r in loop.reductions for v in r.state]
     try:
@@ -101,7 +106,10 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     step = int(loop.step.value) if isinstance(loop.step, Const) else None
     names = frozenset(v.name for v in kept)
     along = _along_inside(body)
-    variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names, frozenset(along)).settle()
+    apart = None if shared else step
+    variance = Variance(form, {loop.var.name, *names}, {loop.var.name: apart}, names, frozenset(along)).settle()
+    if shared:
+        return _shares(w, form, variance, _most(w.func, loop))
     traits = _with_squares(w, variance)
     if traits.apart_inside and not traits.math and along.total() >= traits.apart_inside:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
@@ -116,6 +124,25 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return found
     least = _LEAST if any(s.kind not in OF_INTEGERS for s in running) else _LEAST_SUM
     return replace(found, running=True) if found.width >= least and not traits.math else None
+
+
+def _can_share(loop: For) -> bool:
+    """Whether the lanes of a loop may be far from each other, as it has no other loops and writes nothing, and their
+    states can be combined side by side."""
+    inside = list(statements(loop.body))
+    functions = [s for r in loop.reductions if isinstance(r.combine, Region) for s in r.combine.body]
+    return all(isinstance(s, Op) and is_elementwise(s) for s in functions) and not any(
+        isinstance(s, (For, While)) or (isinstance(s, Op) and s.op == "setelem") for s in inside)  # fmt: skip
+
+
+def _shares(w: FunctionWriter, form: Form, variance: Variance, most: int | None) -> Plan | None:
+    """A plan for lanes with shares of the iterations: what they read is collected, so that there must be some."""
+    traits = variance.traits()
+    width = w.module.host.width // max(traits.floats, traits.integers, 1)
+    parts = 1 if traits.math or traits.operations > _SHORT else 2
+    if width < _LEAST or (most is not None and most < 64 * width):
+        return None
+    return Plan(form, variance, traits, width, parts, shared=True)
 
 
 def _with_squares(w: FunctionWriter, variance: Variance) -> Traits:
@@ -289,10 +316,12 @@ def write(
 ) -> None:
     """Write `count` iterations (any number), whose variable starts at `first` and moves by `step`; `single` writes them
     one by one, for when there are few."""
-    if single is None or loop.reductions or not plan.least:
+    merged = any(isinstance(r.combine, Region) for r in loop.reductions)  # a function runs once for each halving
+    least = plan.lanes * 3 // 4 if merged and not plan.shared else 0 if loop.reductions else plan.least
+    if single is None or not least:
         _write(w, loop, plan, first, count, step)
         return
-    few = w.code.compare("<", count, plan.least)
+    few = w.code.compare("<", count, least)
     w.code.choose(few, lambda: single() or (), lambda: _write(w, loop, plan, first, count, step) or ())
 
 
@@ -305,20 +334,32 @@ def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index,
         lanes.values[loop.var.name] = _lanes_at(w, first, k, step)
         lanes.iteration(plan.form.nodes, None if stop is None else lanes.first(code.sub(stop, k)))
 
-    def groups(start: Index, stop: Index, parts: int, masked: bool, streams: bool = False) -> None:
+    def groups(begin: Index, stop: Index, parts: int, masked: bool, streams: bool = False) -> None:
         lanes = LaneWriter(w, plan.variance, plan.width, parts)
         lanes.streams = streams
         for reduction in loop.reductions:
-            lanes.start(reduction)
+            start(lanes, reduction)
 
         def body(k: Value, _: list[Value]) -> Sequence[Value]:
             group(lanes, k, stop if masked else None)
             return ()
 
-        code.loop(start, stop, lanes.count, body=body, name=f"groups.{PLAIN}" if once else "groups")
+        code.loop(begin, stop, lanes.count, body=body, name=f"groups.{PLAIN}" if once else "groups")
         for reduction in loop.reductions:
-            lanes.finish(reduction)
+            finish(lanes, reduction)
 
+    if plan.shared:
+        lanes = LaneWriter(w, plan.variance, plan.width, plan.parts)
+
+        def one(at: Linear) -> None:
+            lanes.values[loop.var.name] = at
+            lanes.iteration(plan.form.nodes, None)
+
+        done = write_shares(w, loop, lanes, traits.floats or 8, first, count, step, one)
+        w.mutable = saved
+        begin, stop = (code.wrapping("add", first, code.wrapping("mul", k, step)) for k in (done, count))
+        in_order(w, loop, begin, stop, step, plain=True)
+        return
     stream = None
     if not (traits.control or traits.repeats or loop.reductions or plan.running):
         stream = stream_of(w, loop, plan.form, plan.variance, plan.width, _lanes_at(w, first, 0, step))
