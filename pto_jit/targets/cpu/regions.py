@@ -15,8 +15,8 @@ from pto_jit.ir.nodes import Block, Fuse, Op, Operand, Region, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.constants import Index, Value, register_type
-from pto_jit.targets.cpu.elements import each, give, new_tile, read, unrolled, write
+from pto_jit.targets.cpu.constants import Index, Value, i64, register_type, storage_type
+from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
@@ -139,6 +139,7 @@ def _state(w: FunctionWriter, dtypes: Sequence[DType]) -> list[Value]:
     return [w.code.alloca(register_type(d)) for d in dtypes]
 
 
+_SHARES = 32  # of a line that is folded by lanes: two vectors of f32
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
@@ -247,6 +248,9 @@ def _fold_each(
     axis: Any = op.attr("axis")
     keep, scalar = bool(op.attr("keepdims")), not isinstance(op.results[0].type, TileType)
     state = _state(w, [t.dtype for t in tiles])
+    singles = _single(op.args[: len(tiles)])
+    alike = all(t.rank == len(valid) and not single[axis] for t, single in zip(tiles, singles, strict=True))
+    along = alike and w.vectors and not w.recording
 
     def body(i: list[Index]) -> None:
         def place(k: Index) -> list[Index]:
@@ -255,24 +259,37 @@ def _fold_each(
         def element(t: Tile, a: Any, k: Index) -> Value:
             return read(w, t, _at(place(k), t, a))
 
-        start: Index
-        if inits is None:
-            for slot, t, a in zip(state, tiles, op.args, strict=False):
-                w.b.store(element(t, a, 0), slot)
-            start = 1
-        else:
-            for slot, v in zip(state, inits, strict=True):
+        def begin(first: Sequence[Value]) -> None:
+            for slot, v in zip(state, first, strict=True):
                 w.b.store(v, slot)
-            start = 0
 
-        def step(k: Value, _: list[Value]) -> Sequence[Value]:
+        def go_on(right: Sequence[Value]) -> tuple[()]:
             left = [w.b.load(s, typ=register_type(t.dtype)) for s, t in zip(state, tiles, strict=True)]
-            right = [element(t, a, k) for t, a in zip(tiles, op.args, strict=False)]
-            for slot, v in zip(state, inline(w, op.regions[0], [*left, *right]), strict=True):
-                w.b.store(v, slot)
+            begin(inline(w, op.regions[0], [*left, *right]))
             return ()
 
-        code.loop(start, valid[axis], body=step, name="fold")
+        def elements(k: Index) -> list[Value]:
+            return [element(t, a, k) for t, a in zip(tiles, op.args, strict=False)]
+
+        def one_by_one() -> Sequence[Value]:
+            begin(elements(0) if inits is None else inits)
+            return (i64(int(inits is None)),)
+
+        def in_shares() -> Sequence[Value]:
+            parts, done = _shares(w, op, tiles, [address(w, t, place(0)) for t in tiles], valid[axis])
+            if not parts:
+                return one_by_one()
+
+            def states(k: Index) -> list[Value]:
+                return [read(w, part, [k]) for part in parts]
+
+            begin(states(0) if inits is None else inits)
+            code.loop(int(inits is None), _SHARES, body=lambda k, _: go_on(states(k)), name="parts")
+            return (i64(done),)
+
+        enough = code.compare(">=", valid[axis], _SHARES * _line(tiles)) if along else False
+        (start,) = code.choose(enough, in_shares, one_by_one)
+        code.loop(start, valid[axis], body=lambda k, _: go_on(elements(k)), name="fold")
         for slot, t, out in zip(state, tiles, outs, strict=True):
             v = w.b.load(slot, typ=register_type(t.dtype))
             if scalar:
@@ -281,6 +298,40 @@ def _fold_each(
                 write(w, out, [*i[:axis], 0, *i[axis:]] if keep else i, v)
 
     each(w, [v for k, v in enumerate(valid) if k != axis], body)
+
+
+def _line(tiles: Sequence[Tile]) -> int:
+    """Elements of a cache line, of the narrowest tile."""
+    return 64 // min(t.dtype.bytes for t in tiles)
+
+
+def _shares(
+    w: FunctionWriter, op: Op, tiles: Sequence[Tile], begins: Sequence[Value], length: Index
+) -> tuple[list[Tile], Index]:  # fmt: skip
+    """What equal shares of a line come to, each of elements that follow each other, and how many elements these are;
+    no tiles where nothing is written, as shares side by side would be no better.
+
+    begins: where the line begins in each tile.  Shares have an odd number of cache lines: those that are whole pages
+    apart would be read through one set of a cache.
+    """
+    code, line, axis = w.code, _line(tiles), int(op.attr("axis"))  # type: ignore[call-overload]
+    lines = code.div(length, _SHARES * line)
+    share = code.mul(code.b.or_(i64(code.sub(lines, 1)), i64(1)), line)
+    extents = _SHARES, share
+    lying = [
+        Tile(t.dtype, begin, extents, extents, (code.mul(share, t.strides[axis]), t.strides[axis]), t.view)
+        for t, begin in zip(tiles, begins, strict=True)
+    ]
+    parts = [
+        Tile(t.dtype, code.alloca(storage_type(t.dtype), count=_SHARES), (_SHARES,), (_SHARES,), (t.dtype.bytes,))
+        for t in tiles
+    ]
+    several = [[False, False] for _ in tiles]
+    row = carried_writer(w, op, lying, several, parts, [_SHARES, share], Carry(1, _by_region(op)))
+    if row is None:
+        return [], 0
+    row([])
+    return parts, code.mul(share, _SHARES)
 
 
 def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], carry: Carry, combine: Any) -> None:

@@ -160,3 +160,43 @@ def test_fastmath_allows_folds_of_floats_any_order() -> None:
     total(x, y)
     np.testing.assert_allclose(y, x.sum() + 0.5, rtol=1e-4, atol=1e-4)
     assert "fadd" in (text := total.compile(x, y).ir("llvm")) and "x float>" in text
+
+
+@pto.jit
+def in_shares(x: pl.Tensor, number: pl.Tensor, out: pl.Tensor):
+    top, where = pl.reduce((x[...], number[...]), 0, first_largest, (-1e30, -1))
+    scale, shift = pl.reduce((1.0 - x[...] * 0.01, x[...]), 0, affine, (2.0, 1.0))
+    out[0], out[1], out[2], out[3] = top, where, scale, shift
+
+
+@pytest.mark.parametrize("n", [0, 1, 255, 256, 511, 512, 1535, 1536, 20_001])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_long_lines_are_folded_in_shares_in_their_order(n: int, dtype: Any) -> None:
+    x = RNG.standard_normal(n).astype(dtype)
+    x[n // 3 :: max(1, n // 5)] = 9
+    out = np.zeros(4)
+    in_shares(x, np.arange(n), out)
+    scale, shift = 2.0, 1.0
+    for v in x.astype(np.float64):
+        scale, shift = scale * (1 - 0.01 * v), shift * (1 - 0.01 * v) + v
+    expected = [x.max(), x.argmax(), scale, shift] if n else [-1e30, -1, 2, 1]
+    np.testing.assert_allclose(out, expected, rtol=5e-4 if dtype is np.float32 else 1e-9)
+
+
+@pto.jit
+def of_lines(x: pl.Tensor, out: pl.Tensor, axis: pl.constexpr):
+    t = x[...]
+    _, shift = pl.reduce((1.0 - t * 0.01, t), axis, affine)
+    out[...] = shift
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 3000), (3, 1100), (700, 2), (600, 40)])
+def test_lines_of_few_rows_or_columns(shape: tuple[int, int], axis: int) -> None:
+    for x in (RNG.standard_normal(shape), np.asfortranarray(RNG.standard_normal(shape)), RNG.standard_normal(shape)[:, ::-1]):
+        out = np.zeros(shape[1 - axis])
+        of_lines(x, out, axis)
+        expected = np.zeros_like(out)
+        for v in np.moveaxis(x, axis, 0):
+            expected = expected * (1 - 0.01 * v) + v
+        np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-12)
