@@ -9,8 +9,8 @@
   running extremes and sums, greatest and least elements, elements stored side by side, elements as variables of a loop,
   and read once; several iterations together
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
-* `reductions/`, `commuting`, `dependence/`: partial results of parallel loops, functions that combine them in any
-  order; which iterations depend on each other
+* `reductions/`, `commuting`, `straight`, `dependence/`: partial results of parallel loops, functions that combine them
+  in any order, and without branches; which iterations depend on each other
 * `groups/`: tile operations that run as one nest of loops
 * `maps`, `coalesce`, `complete`, `simplify`, `planes`, `rename`: tile operations: functions over tiles, values where
   they are kept, axes that are complete, constants, planes of tensors, names

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pto_jit.ir.nodes import Op, Operand, Region, Var
 from pto_jit.lower.groups.axes import is_elementwise
+from pto_jit.lower.straight import straight_function
 
 _EITHER_WAY = frozenset(["add", "mul", "max", "maximum", "min", "minimum", "eq", "ne", "and", "or", "xor"])
 _TURNED = {"gt": "lt", "ge": "le"}
@@ -21,7 +22,7 @@ def commutes(combine: str | Region) -> bool:
     function, whatever the numbers are."""
     if isinstance(combine, str):
         return True
-    region = combine
+    region = straight_function(combine)
     half = len(region.params) // 2
     numbers: dict[object, int] = {}  # of what is computed
 

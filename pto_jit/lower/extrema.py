@@ -192,7 +192,8 @@ class Carried:
 
     def explains(self, found: Iterable[Extremum]) -> bool:
         """Whether all that is carried is an extremum or kept with one, and nothing else looks at it."""
-        tests = {id(test) for e in found if e.update.op == "select" and (test := self.test(e.update)) is not None}
+        selected = [self.test(e.update) for e in found if e.update.op == "select"]
+        tests = {self._compared(test) for test in selected if test is not None}
         updates = {id(e.update) for e in found}
         for var in self.carried:
             op = self.last.get(var.name)
@@ -200,7 +201,8 @@ class Carried:
                 return False
             if id(op) in updates:
                 continue
-            if op.op != "select" or self.was(op.args[2]) != var or id(self.test(op)) not in tests:
+            test = self.test(op) if op.op == "select" else None
+            if test is None or self.was(op.args[2]) != var or self._compared(test) not in tests:
                 return False
             updates.add(id(op))
         assigned: set[str] = set()
@@ -209,7 +211,7 @@ class Carried:
                 return False
             assigned.update(r.name for r in op.results if r in self.carried)
         after = {op.results[0].name for op in self.body if id(op) in updates} - self.before.keys()
-        flags = {op.results[0].name for op in self.body if id(op) in tests}
+        flags = {op.results[0].name for op in self.body if self._compared(op) in tests}
         for op in self.body:
             if id(op) in updates:
                 if op.op == "select" and self.was(op.args[1]) is not None:
@@ -221,12 +223,16 @@ class Carried:
                 names = flags if isinstance(op.args[0], Var) and op.args[0].name in flags else names
                 if names is not None:
                     names.add(op.results[0].name)
-            elif id(op) in tests:
+            elif self._compared(op) in tests:
                 if sum(self.was(a) is not None for a in op.args) != 1:
                     return False
             elif any(v.name in after or v.name in flags or v.name in self.before for v in uses(op)):
                 return False
         return True
+
+    def _compared(self, op: Op) -> object:
+        """What comparisons of the same numbers have in common; None for other operations."""
+        return (op.op, *(self.was(a) or self.source(a) for a in op.args)) if op.op in _GREATER else None
 
 
 def searched(loop: For, found: tuple[Extremum, ...], number: Var) -> Block:

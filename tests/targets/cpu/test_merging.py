@@ -136,3 +136,62 @@ def test_elements_of_columns_and_of_reversed_rows() -> None:
         out = np.zeros(len(view), np.int64)
         best_of_rows(view, out)
         np.testing.assert_array_equal(out, view.argmin(axis=1))
+
+
+def choosing(better: Any, start: float) -> Any:
+    @pto.jit
+    def kernel(x, y, out):
+        best = pl.reduction(init=(start, -1, 0.0), combine=lambda a, b: b if better(b[0], a[0]) else a)
+        for i in pl.range(x.shape[0], parallel=True):
+            if y[i] < 1:
+                best.update(x[i], i, y[i])
+        out[0], out[1], out[2] = best.value
+
+    return kernel
+
+
+@pytest.mark.parametrize("n", COUNTS)
+@pytest.mark.parametrize(
+    "better, start, place",
+    [
+        (lambda b, a: b > a, -np.inf, lambda x: x.argmax()),
+        (lambda b, a: a > b, np.inf, lambda x: x.argmin()),
+        (lambda b, a: b >= a and b > -50, -100.0, lambda x: len(x) - 1 - x[::-1].argmax()),
+    ],
+    ids=["greatest", "least", "last"],
+)
+def test_functions_with_branches(better: Any, start: float, place: Any, n: int) -> None:
+    x, y = RNG.integers(-40, 40, n).astype(np.float64), RNG.standard_normal(n)
+    out = np.zeros(3)
+    choosing(better, start)(x, y, out)
+    chosen = np.flatnonzero(y < 1)
+    if not len(chosen):
+        np.testing.assert_array_equal(out, [start, -1, 0])
+        return
+    at = chosen[place(x[chosen])]
+    np.testing.assert_array_equal(out, [x[at], at, y[at]])
+
+
+@pytest.mark.parametrize("pair", [True, False])
+def test_the_place_of_the_greatest_element_is_looked_for(pair: bool) -> None:
+    """As in a sequential loop, whether one comparison chooses both numbers, or one each."""
+    if pair:
+        combine: Any = lambda a, b: b if b[0] > a[0] else a  # noqa: E731
+    else:
+        combine = lambda a, b: (pl.where(b[0] > a[0], b[0], a[0]), pl.where(b[0] > a[0], b[1], a[1]))  # noqa: E731
+
+    @pto.jit
+    def kernel(x, out):
+        best = pl.reduction(init=(-1e30, -1), combine=combine)
+        for i in pl.range(x.shape[0], parallel=True):
+            best.update(x[i], i)
+        out[0] = best.value[1]
+
+    for n in COUNTS[1:]:
+        x, out = RNG.integers(-40, 40, n).astype(np.float32), np.zeros(1, np.float32)
+        kernel(x, out)
+        assert out[0] == x.argmax()
+        x[n // 2] = np.nan  # better than nothing, and nothing is better than it
+        kernel(x, out)
+        assert out[0] == np.where(np.isnan(x), -np.inf, x).argmax() or n == 1
+    assert "@winner" in kernel.compile(x, out).ir("llvm")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from pto_jit.ir.nodes import For, Op, Operand, Reduction, Var
+from pto_jit.ir.nodes import For, Op, Operand, Reduction, Region, Var
+from pto_jit.lower.straight import straight_function
 from pto_jit.targets.cpu.code import PLAIN
 from pto_jit.targets.cpu.constants import I32, Index, Value, i64, number, numbers
 from pto_jit.targets.cpu.elementwise import splat
@@ -67,7 +68,9 @@ def _combined(
 ) -> list[Value]:  # fmt: skip
     """Two states, of so many lanes each, as one."""
     region = reduction.combine
-    if isinstance(region, str):
+    if isinstance(region, Region):
+        region = straight_function(region)
+    else:
         dtype = reduction.state[0].type.dtype  # type: ignore[union-attr]
         return [w.ops.apply(region, (*x, *y), dtype, {}, dtype)]
     known = {p.name: v for p, v in zip(region.params, (*x, *y), strict=True)}

@@ -13,10 +13,12 @@ from pto_jit.ir.walk import blocks, statements
 from pto_jit.lower.commuting import commutes
 from pto_jit.lower.extrema import extrema
 from pto_jit.lower.groups.axes import is_elementwise
+from pto_jit.lower.independent import carried_by
 from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
 from pto_jit.lower.packs import packs
 from pto_jit.lower.scans import OF_INTEGERS, scanned, scans
+from pto_jit.lower.straight import straight, straight_function
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.access import edges
 from pto_jit.targets.cpu.code import PLAIN
@@ -130,7 +132,8 @@ def _can_share(loop: For) -> bool:
     """Whether the lanes of a loop may be far from each other, as it has no other loops and writes nothing, and their
     states can be combined side by side."""
     inside = list(statements(loop.body))
-    functions = [s for r in loop.reductions if isinstance(r.combine, Region) for s in r.combine.body]
+    regions = [straight_function(r.combine) for r in loop.reductions if isinstance(r.combine, Region)]
+    functions = [s for region in regions for s in region.body]
     return all(isinstance(s, Op) and is_elementwise(s) for s in functions) and not any(
         isinstance(s, (For, While)) or (isinstance(s, Op) and s.op == "setelem") for s in inside)  # fmt: skip
 
@@ -259,6 +262,9 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     """
     step = int(loop.step.value) if isinstance(loop.step, Const) else 0
     found = plan(w, loop) if step else None
+    body = straight(loop.body, carried_by(loop)) if found is not None and found.shared else None
+    if body is not None and write_search(w, replace(loop, body=body)):
+        return True  # one that looks for an extremum needs no lanes far from each other
     if found is None:
         if is_proven(loop) and write_search(w, loop):
             return True
