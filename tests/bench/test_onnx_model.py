@@ -38,7 +38,7 @@ def test_a_shape_is_part_of_an_input() -> None:
 
 
 # what has no ONNX operator, or is about how loops are divided and has no model
-NO_MODEL = ("matmul_bf16", "mandelbrot", "column_softmax", "vector_sum", "affine", "uneven_nest", "small_rows",
+NO_MODEL = ("matmul_bf16", "mandelbrot", "column_softmax", "vector_sum", "log_sum_exp", "affine", "uneven_nest", "small_rows",
             "column_first", "plain_product", "plain_rows", "plain_fir", "plain_viterbi",
             "grid_rnn", "grid_rnn_jagged", "stacked_rnn", "bigbird", "products")  # fmt: skip
 ROWS = [

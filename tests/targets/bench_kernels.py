@@ -44,6 +44,7 @@ SPECS: dict[str, tuple[Any, ...]] = {
     "matrix.matmul_bias_gelu_tiled": (M, M, V, M),
     "matrix.swiglu": (M,) * 5,
     "reductions.column_softmax": (M,) * 2,
+    "reductions.log_sum_exp": (V,) * 2,
     "reductions.vector_sum": (V,) * 2,
     "rows.softmax": (M,) * 2,
     "rows.rms_norm": (M, V, M),

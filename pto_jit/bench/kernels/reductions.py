@@ -31,6 +31,16 @@ def column_softmax(x: pl.Tensor, y: pl.Tensor):
 
 
 @pto.jit
+def log_sum_exp(x: pl.Tensor, out: pl.Tensor):
+    """The logarithm of the sum of the exponentials of a vector, by elements, which are read once."""
+    state = pl.reduction(init=(-3e38, 0.0), combine=merge)
+    for i in pl.range(x.shape[0], parallel=True):
+        state.update(x[i], 1.0)
+    top, total = state.value
+    out[0] = top + pl.log(total)
+
+
+@pto.jit
 def vector_sum(x: pl.Tensor, total: pl.Tensor):
     """The sum of a vector, by elements."""
     s = 0.0

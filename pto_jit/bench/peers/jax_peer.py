@@ -97,6 +97,7 @@ _FUNCTIONS: dict[str, Function] = {
     "softmax": lambda x: jax.nn.softmax(x, axis=1),
     "column_softmax": lambda x: jax.nn.softmax(x, axis=1),
     "vector_sum": lambda x: jnp.sum(x, keepdims=True),
+    "log_sum_exp": lambda x: jax.nn.logsumexp(x, keepdims=True),
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),

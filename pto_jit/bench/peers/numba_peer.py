@@ -60,6 +60,17 @@ def _vector_sum(x: Array, out: Array) -> None:
 
 
 @_jit
+def _log_sum_exp(x: Array, out: Array) -> None:
+    top = x[0]
+    for i in prange(x.shape[0]):
+        top = max(top, x[i])
+    total = np.float32(0.0)
+    for i in prange(x.shape[0]):
+        total += np.exp(x[i] - top)
+    out[0] = top + np.log(total)
+
+
+@_jit
 def _softmax(x: Array, out: Array) -> None:
     rows, cols = x.shape
     for r in prange(rows):
@@ -235,6 +246,7 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "softmax": _softmax,
     "column_softmax": _softmax,
     "vector_sum": _vector_sum,
+    "log_sum_exp": _log_sum_exp,
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "gelu_tanh": _gelu_tanh,

@@ -45,6 +45,20 @@ def vector_sum(case: Case) -> Implementation:
     return Implementation(lambda: np.sum(x, keepdims=True, out=out))
 
 
+@TABLE.row("log_sum_exp")
+def log_sum_exp(case: Case) -> Implementation:
+    """With room for the exponentials."""
+    x, out = case.arguments
+    room = np.empty_like(x)
+
+    def call() -> None:
+        top = x.max()
+        np.exp(np.subtract(x, top, out=room), out=room)
+        out[0] = top + np.log(room.sum())
+
+    return Implementation(call)
+
+
 @TABLE.row("rms_norm")
 def rms_norm(case: Case) -> Implementation:
     """The sum of squares of a row is one `einsum`."""

@@ -42,6 +42,7 @@ def _returning(function: Callable[..., torch.Tensor]) -> Callable[[Case], Implem
 
 
 TABLE.add("vector_sum", _returning(lambda x: x.sum(0, keepdim=True)))
+TABLE.add("log_sum_exp", _returning(lambda x: x.logsumexp(0, keepdim=True)))
 TABLE.add("rms_norm", _returning(lambda x, weight: F.rms_norm(x, weight.shape, weight, EPSILON)))
 TABLE.add("layer_norm", _returning(lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, EPSILON)))
 TABLE.add("gelu_tanh", _returning(lambda x: F.gelu(x, approximate="tanh")))

@@ -38,4 +38,15 @@ VECTOR_SUM = Workload(
     kernels={"": f"{_KERNELS}:vector_sum"},
 )
 
-WORKLOADS = (COLUMN_SOFTMAX, VECTOR_SUM)
+LOG_SUM_EXP = replace(
+    VECTOR_SUM,
+    name="log_sum_exp",
+    summary="the logarithm of the sum of exponentials of a vector, by a function of two states",
+    make=lambda size, rng: {"x": normal(rng, size)},
+    reference=lambda inputs: [np.logaddexp.reduce(inputs["x"].astype(np.float64), keepdims=True)],
+    work=lambda size, expected: Work(4 * size[0], 4 * size[0], 4),
+    tolerance=Tolerance(relative=1e-5, absolute=0.0),
+    kernels={"": f"{_KERNELS}:log_sum_exp"},
+)
+
+WORKLOADS = (COLUMN_SOFTMAX, VECTOR_SUM, LOG_SUM_EXP)
