@@ -60,6 +60,11 @@ def again(x, y, o):
 
 
 @pto.jit
+def numbers_again(x, y, o):
+    o[2, 1] = pl.max(pl.sum(pl.load(x, [0, 0], [3, 1]), axis=1) + 3) * 2
+
+
+@pto.jit
 def elements(x, y, o):
     t = pl.load(x, [0, 0], [1, 1])
     pl.store(t, [0, 0], o)
@@ -91,15 +96,23 @@ def weighted(x, y, o):
     pl.store(u * t, [0, 0], o)
 
 
+@pto.jit
+def numbers_beside(x, y, o):
+    t, u = pl.load(x, [0, 0], [1, 3]), pl.load(o, [0, 0], [1, 3])
+    o[2, 0] = pl.sum(t * u) + pl.sum(u)
+
+
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kernel", [rows, columns, squeezed, numbers, beside, again, elements], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kernel", [rows, columns, squeezed, numbers, beside, again, numbers_again, elements], ids=lambda k: k.__name__
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -> None:
     _agree(kernel, target, SHAPES)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kernel", [stored_beside, kept_beside, weighted], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [stored_beside, kept_beside, weighted, numbers_beside], ids=lambda k: k.__name__)
 def test_what_is_not_there_leaves_nothing_of_what_is_made_of_it_alone(kernel: Any, target: str | None) -> None:
     _agree(kernel, target, [(3, 0), (3, 1), (3, 3)] if kernel is weighted else [(0, 3), (1, 3), (3, 3)])
 

@@ -109,7 +109,8 @@ class Units:
     """Which axes of extent 1 decide whether there is anything of the tiles of a group.
 
     of: per axis of a tile, those that leave nothing of it; met: those of all that it is made of, reduced or not; every:
-    those of all tiles that the group reads; given: the tiles that it stores or hands on, by both; only, others:
+    those of all tiles that the group reads; given: the tiles that it stores or hands on, and those that numbers which it
+    hands on are reductions of, by both; only, others:
     reductions over axes of extent 1 that may be empty alone, and over other axes, too.
     """
 
@@ -122,8 +123,13 @@ class Units:
         self.only: list[Op] = []
         self.others: list[Op] = []
         loaded: set[str] = set()
+        numbers: dict[str, frozenset[tuple[Empty, Empty]]] = {}  # and the tiles that they are reductions of
         for op in ops:
-            if not touches_tiles(op) or op.op in ("valid", "extent"):
+            if not touches_tiles(op):
+                made_of = [numbers.get(a.name, ()) for a in op.args if type(a) is Var]
+                numbers.update((r.name, frozenset[tuple[Empty, Empty]]().union(*made_of)) for r in op.results)
+                continue
+            if op.op in ("valid", "extent"):
                 continue
             if op.op == "store":
                 self._units(op.args[0])
@@ -136,12 +142,15 @@ class Units:
             met = _NONE.union(*units, *[self.met.get(a.name, _NONE) for a in op.args if type(a) is Var])
             for r in op.results:
                 self.met[r.name] = met
-                if is_tile(r):
+                if not is_tile(r):
+                    numbers[r.name] = frozenset({(_NONE.union(*self._units(op.args[0])), met)})
+                else:
                     self.of[r.name] = units
                     (loaded.add if op.op == "load" else loaded.discard)(r.name)
         for name in keep:
             if name in self.of and name not in loaded:
                 self._give(name)
+            self.given += numbers.get(name, ())
 
     def _give(self, tile: Operand | str) -> None:
         name = tile if isinstance(tile, str) else tile.name  # pyright: ignore[reportAttributeAccessIssue]
