@@ -26,17 +26,21 @@ _AT_ONCE = 4096
 
 
 def write_gather(w: VectorWriter, op: Op) -> None:
-    """`gather`: in the shape of the index, along one of the last two axes."""
+    """`gather`: in the shape of the index, along one of the last two axes; along others there is one element."""
     loc, typ = op.loc, op.args[0].type
     source, index = w.value(op.args[0]), w.value(op.args[1])
     assert isinstance(source, Value) and isinstance(index, Value) and isinstance(typ, TileType)
     axis = int(op.attr("axis")) % typ.rank - typ.rank  # type: ignore[call-overload]
-    assert axis >= -2  # `layers` takes tiles of more axes apart
     if source.is_mask or source.dtype.bits == 64:
         what = "truth values" if source.is_mask else str(source.dtype)
         raise unsupported(f"`pl.gather` of {what}", loc, "gather elements of up to 32 bits")
     if index.dtype != i32:
         index = w.elementwise.converted(index, i32, w.temp, loc)
+    if axis < -2:
+        for k in _ALONG[source.span] if source.span == index.span else ():
+            w.agree(source.valid[k], index.valid[k], loc)
+        w.elementwise.unary("TMOV", source, w.destination(op.results[0]), loc)
+        return
     across = -3 - axis
     if all(across in _ALONG[v.span] and not v.free[across] for v in (source, index)):
         w.agree(source.valid[across], index.valid[across], loc)

@@ -165,12 +165,11 @@ class HeldWriter(KernelWriter):
     ) -> Tile:
         """The tile of that shape and place, whatever value it was declared for."""
         rows, columns = physical(value.dtype, value.span, value.capacity)
-        height, width = self._measured(value, valid, loc)
-        element = value.dtype
-        if value.is_mask:
-            element = dtype or u8
-            if element == i16:
-                columns, width = columns // 2, columns // 2
+        element = (dtype or u8) if value.is_mask else value.dtype
+        words = value.is_mask and element == i16
+        height, width = self._measured(value, valid, words, loc)
+        if words:
+            columns = width = columns // 2
         if layout == "column":
             rows, columns = padded(value.capacity[0], value.dtype.bytes), 1
             height, width = width, 1
@@ -185,24 +184,26 @@ class HeldWriter(KernelWriter):
         self.scopes[-1][key] = out
         return out
 
-    def _measured(self, value: Value, valid: tuple[Size, Size], loc: Loc) -> tuple[Any, Any]:
-        """Valid rows and columns of the row-major tile over a value, as numbers or names."""
+    def _measured(self, value: Value, valid: tuple[Size, Size], words: bool, loc: Loc) -> tuple[Any, Any]:
+        """Valid rows and columns of the row-major tile over a value, as numbers or names; words of a mask: its rows."""
         line = value.span in ("column", "one")
-        key = id(valid), line, value.is_mask
+        key = id(valid), line, value.is_mask, words
         known = self.measured.get(key)
         if known is None:
-            known = self.measured[key] = self._names_of(value, valid, loc), valid  # which keeps its id
+            known = self.measured[key] = self._names_of(value, valid, words, loc), valid  # which keeps its id
         return known[0]
 
-    def _names_of(self, value: Value, valid: tuple[Size, Size], loc: Loc) -> tuple[Any, Any]:
+    def _names_of(self, value: Value, valid: tuple[Size, Size], words: bool, loc: Loc) -> tuple[Any, Any]:
         rows, columns = valid
         if value.span in ("column", "one"):
             rows, columns = 1, rows
         height = self.named(rows, f"{value.name}_rows", loc)
-        width = self.named(columns, f"{value.name}_columns", loc)
-        if value.is_mask:  # a byte is eight elements
-            width = -(-width // 8) if isinstance(width, int) else self.named(_eighth(columns), "mask_bytes", loc)
-        return height, width
+        if words:
+            return height, None
+        if not value.is_mask:
+            return height, self.named(columns, f"{value.name}_columns", loc)
+        bytes_ = -(-columns // 8) if isinstance(columns, int) else _eighth(columns)  # a byte is eight elements
+        return height, self.named(bytes_, "mask_bytes", loc)
 
     def emit(self, name: str, *args: Any, loc: Loc) -> None:
         self.nodes.append(Instruction(name, args, loc))

@@ -37,7 +37,7 @@ from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
-from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.refusals import many_axes, unsupported
 from pto_jit.targets.cuda.shapes import shape_of
 
 _INDEX = ScalarType(i64)
@@ -119,6 +119,9 @@ class _Layers:
         if not isinstance(stmt, Op) or not any(_is_high(v) for v in (*stmt.results, *stmt.args)):
             return None
         self.out, self.loc = [], stmt.loc
+        more = max(v.type.rank for v in (*stmt.results, *stmt.args) if isinstance(v.type, TileType))
+        if more > 3:
+            raise many_axes(more, stmt.loc)
         if is_reduction(stmt):
             self.reduce(stmt)
         elif is_elementwise(stmt):

@@ -19,3 +19,9 @@ def too_large(what: str, loc: Loc, instead: str) -> TargetError:
     """A program whose tiles do not fit the memories of a core."""
     place = loc if loc.lineno else None
     return TargetError(what, place, code=TOO_LARGE, hint=instead)
+
+
+def many_axes(rank: int, loc: Loc) -> TargetError:
+    """A tile that has more axes than rows and columns."""
+    return unsupported(f"a tile of {rank} axes like this", loc,
+                       "take tiles of two axes, or of three of which the first is a constant of at most 32")  # fmt: skip

@@ -39,7 +39,7 @@ def write_scan(w: VectorWriter, op: Op) -> None:
         raise unsupported(f"this `{op.op}`", op.loc, "scan computed tiles of f32 or i32")
     to, back = w.destination(op.results[0]), bool(op.attr("reverse"))
     length = {"full": axis, "row": -1, "column": -2, "one": 0}[source.span]
-    if axis != length:  # one element
+    if axis < -2 or axis != length:  # one element
         w.elementwise.unary("TMOV", source, to, op.loc)
     elif source.span == "full" and axis == -2:
         _down(w, op.op, _cleaned(w, op, source) if back else source, to, back, op.loc)

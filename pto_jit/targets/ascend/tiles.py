@@ -17,7 +17,7 @@ from pto_jit.targets.ascend.elementwise import Elementwise
 from pto_jit.targets.ascend.form import Assignment, KernelForm, Loop, Node
 from pto_jit.targets.ascend.held import HeldWriter
 from pto_jit.targets.ascend.machine import padded
-from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.refusals import many_axes, unsupported
 from pto_jit.targets.ascend.scalars import operand_text
 from pto_jit.targets.ascend.values import Size, Span, Value, physical, row_axis, span_of
 from pto_jit.targets.cuda.facts import Facts
@@ -156,10 +156,7 @@ class TileWriter(HeldWriter):
         if len(operands) > 2:
             row = row_axis([int(o.value) if isinstance(o, Const) else None for o in operands])
             if row is None:
-                raise unsupported(
-                    f"a tile of {len(operands)} axes like this", loc,
-                    "take tiles of two axes, or of three of which the first is a constant of at most 32",
-                )  # fmt: skip
+                raise many_axes(len(operands), loc)
             operands = operands[row], operands[-1]
         pair = operands if len(operands) == 2 else (Const(1, ScalarType(i32)), *operands)
         rows, columns = (self.bound(o, loc) for o in pair)

@@ -15,6 +15,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
+from pto_jit.targets.ascend.form import Require
 from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
@@ -216,6 +217,9 @@ class VectorWriter(TransferWriter):
         tile = self.tile(source, loc=op.loc)
         at = [self.size(a) for a in op.args[1:]][-2:]
         rows, columns = (0, at[0]) if len(at) == 1 else (at[0], at[1])
+        for index, valid in zip((rows, columns), source.valid, strict=True):
+            if not isinstance(index, int) or (index > 0 and not isinstance(valid, int)):  # no tile is without elements
+                self.nodes.append(Require(f"{text(index)} >= 0 && {text(index)} < {text(valid)}", op.loc))
         if source.span in ("column", "one"):
             rows, columns = 0, rows
         place = total(product(rows, tile.columns), columns)
@@ -248,14 +252,9 @@ class VectorWriter(TransferWriter):
         """
         both = {-1, -2} <= axes or (rank == 1 and -1 in axes)
         line = {"column": -2, "row": -1}.get(source.span)
-        if not both and line is not None and line not in axes:
-            axes = {-1} if line == -1 else {-2}
-            flat = True  # only axes of extent 1 are reduced
-        else:
-            flat = False
-        if flat or source.span == "one":
-            out = self._as_result(source, var, to, source.span, loc)
-            return out
+        flat = axes.isdisjoint({-1, -2}) or (not both and line is not None and line not in axes)
+        if flat or source.span == "one":  # only axes of extent 1 are reduced
+            return self._as_result(source, var, to, source.span, loc)
         if source.span in ("row", "column"):
             return self._line(name, source, var, to, loc)
         if both:
