@@ -18,6 +18,7 @@ from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.c.tidy import wrapped
+from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.scalars import literal
 from pto_jit.targets.source.text import SourceText
@@ -67,6 +68,7 @@ class HostNumbers:
         self.repeated = {r.name for s in statements(entry.body) if isinstance(s, (For, While))
                          for inner in statements((s,)) if isinstance(inner, Op) and inner.op == "alloc"
                          for r in inner.results}  # fmt: skip
+        self.known: Facts | None = None  # of the numbers, when a view is taken
         self.mutable: set[str] = set()
         for s in statements(entry.body):
             for v in defs(s):

@@ -10,12 +10,14 @@ from typing import Any
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Call, Const, Op, Operand, Var
+from pto_jit.lower.names import source_name
 from pto_jit.semantic.failures import EXTENT
 from pto_jit.targets.ascend.fills import repeated_byte
 from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.host_numbers import HostNumbers, HostTensor
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.c.tidy import wrapped
+from pto_jit.targets.cuda.facts import gather, lost_axes
 
 _RELATION = re.compile(r" (<=|==) ")
 
@@ -32,6 +34,7 @@ class HostTensors(HostNumbers):
             offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank :]
             drop = op.attr("drop") or ()
             kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
+            self._inside(op, x, offsets)
             parts = [f"{self._atom(self.read(o))} * {s}" for o, s in zip(offsets, x.strides, strict=True)
                      if not (isinstance(o, Const) and o.value == 0)]  # fmt: skip
             if parts:
@@ -53,6 +56,20 @@ class HostTensors(HostNumbers):
             shape = [self.read(a) for a in op.args[1:]]
             strides = packed(shape)
         self.tensors[op.results[0].name] = HostTensor(pointer, x.dtype, tuple(shape), tuple(strides))
+
+    def _inside(self, view: Op, x: HostTensor, offsets: Sequence[Operand]) -> None:
+        """Check that a view begins in its tensor, and that a row or plane is there."""
+        if self.known is None:
+            self.known = gather(self.entry, {}, threads=False)
+        lost = lost_axes(view, self.known.is_below)
+        for axis, offset in enumerate(offsets):
+            at = self._atom(self.read(offset))
+            conditions = [] if self.known.is_natural(offset) else [f"{at} < 0"]
+            conditions += [f"{at} >= {self._atom(x.extents[axis])}"] if axis in lost else []
+            if conditions:
+                name = source_name(view.args[0].name)  # type: ignore[union-attr]
+                problem = f"a view of `{name}` begins outside of its axis {axis}"
+                self.text.line(wrapped(f"if ({' || '.join(conditions)}) {self.leave(problem)}", 6))
 
     def _clipped(self, name: str, axis: int, limit: str, offset: Operand, extent: Operand) -> str:
         wanted = self.read(extent)

@@ -29,11 +29,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from pto_jit.dtypes import DType, f32, i64
+from pto_jit.dtypes import DType, bool_, f32, i64
 from pto_jit.ir.nodes import Attr, Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, def_counts, rewrite_block, statements, uses, vars_made
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.groups.fitting import Fitting, fitting_axes
 from pto_jit.lower.names import unused
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
@@ -71,6 +72,7 @@ class _Layers:
         self.last = dict(_counted(func))
         self.out: list[Stmt] = []
         self.loc = func.loc
+        self.fitting: Fitting | None = None
 
     def body(self) -> Block:
         return rewrite_block(self.func.body, self.visit)
@@ -223,9 +225,24 @@ class _Layers:
         if axis != 0:
             self.each(op, lambda k: tuple(self.layer(a, k) for a in op.args), axis=axis - 1)
             return
-        given = [part for a in op.args for part in self.parts[a.name]]  # type: ignore[union-attr]
-        for part, source in zip(self.parts[op.results[0].name], given, strict=True):
-            self.emit("copy", part, source)
+        results = iter(self.parts[op.results[0].name])
+        bound = next((self.layer(a, 0) for a in op.args if not any(self._fits(a))), None)
+        ends: Var | None = None  # a tile that is valid as far as the ones that do not fit any extent
+        for a in op.args:
+            for source in self.parts[a.name]:  # type: ignore[union-attr]
+                if bound is None or not any(self._fits(a)):
+                    self.emit("copy", next(results), source)
+                    continue
+                if ends is None:
+                    ends = self._var(f"{source.name}.ends", bool_, source.type.shape)  # type: ignore[union-attr]
+                    self.emit("eq", ends, bound, bound)
+                self.emit("select", next(results), ends, source, source)
+
+    def _fits(self, tile: Operand) -> tuple[bool, ...]:
+        """Along which axes but the first one a tile fits any valid extent."""
+        if self.fitting is None:
+            self.fitting = fitting_axes(self.func.body)
+        return self.fitting.get(tile.name, ())[1:]  # type: ignore[union-attr]
 
     def write_tile_slice(self, op: Op) -> None:
         tile, first, result = op.args[0], op.args[1], op.results[0]

@@ -15,6 +15,10 @@ from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scopes import Scopes
 from pto_jit.targets.ascend.sizes import Tensor, in_steps, least, names, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size
+from pto_jit.targets.cuda.facts import lost_axes
+
+LOADED = "no tile is without elements"
+VIEWED = "rows and planes that are taken are there"
 
 
 class Memory(Scopes):
@@ -70,7 +74,7 @@ class Memory(Scopes):
             n.stop == limit.text and n.start.isdigit() and n.step.isdigit() for n in self.loops
         )
 
-    def make_sure(self, at: Size, limit: Size, loc: Loc) -> None:
+    def make_sure(self, at: Size, limit: Size, loc: Loc, meaning: str = LOADED) -> None:
         """A place lies inside an extent, or the core stops; the launch tells if it knows both, and what asks for it is
         done in any case."""
         condition = f"{text(at)} < {text(limit)}"
@@ -81,7 +85,7 @@ class Memory(Scopes):
             self.nodes.append(Require(condition, loc))
         else:
             self.scopes[0][condition] = condition
-            self.check(f"{text(total(at, 1))} <= {text(limit)}", "no tile is without elements")
+            self.check(f"{text(total(at, 1))} <= {text(limit)}", meaning)
 
     def begins_inside(self, offset: Operand, limit: Size) -> bool:
         """Whether an offset is known to lie inside an extent, maybe because the core would have stopped elsewise."""
@@ -306,6 +310,9 @@ class Memory(Scopes):
             kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
             for o in offsets:
                 self.not_negative(o, op.loc)
+            for axis in lost_axes(op, self.facts.is_below):
+                if not self.begins_inside(offsets[axis], source.extents[axis]):
+                    self.make_sure(self.size(offsets[axis]), source.extents[axis], op.loc, VIEWED)
             at = self.offset(source, offsets, op.loc)
             pointer = total(source.pointer, at)
             shape = [self.clipped(source, a, offsets[a], self.size(extents[a])) for a in kept]

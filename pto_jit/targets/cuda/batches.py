@@ -235,11 +235,15 @@ class _Batches(LoopsOverParts):
         scope = Scope("", (), named=True, loc=dot.loc)
         loops = PartLoops(chosen, {line.axis: line.extent for line in chosen}, lines, scalars, self.known.names, scope,
                           self.parts.bounded)  # fmt: skip
-        *out, nest = loops.around(renamed) if chosen else [*scalars.block, *renamed]
-        if not all(_is_matrix(v) for s in statements((nest,)) for v in (*uses(s), *_made(s))):
+        if chosen:
+            *out, loop = loops.around(renamed)
+            nest: Block = (loop,)
+        else:  # of one matrix each
+            out, nest = list(scalars.block), tuple(renamed)
+        if not all(_is_matrix(v) for s in statements(nest) for v in (*uses(s), *_made(s))):
             return None
         self.decisions.append(Decision("grain", (), True, f"a product of many matrices is divided: {loops}", dot.loc))
-        out += _without_copies(rewrite_block((nest,), self._of_matrices))
+        out += _without_copies(rewrite_block(nest, self._of_matrices))
         for var, memory, extents in memories:
             zeros = tuple(index(0) for _ in extents)
             declared = [e if n is None else index(n) for n, e in zip(var.type.shape, extents, strict=True)]  # type: ignore

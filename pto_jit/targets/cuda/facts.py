@@ -76,8 +76,9 @@ def gather(
         if s.op == "view" and not lost_axes(s, lambda index, *place: _is_below(index.name, place, limits, known)):
             for extent, place in _whole_axes(s, known):
                 known[extent] = known[extent] | {place}
-        if s.results and isinstance(s.results[0].type, TensorType) and isinstance(s.args[0], Var):
-            roots[s.results[0].name] = roots[s.args[0].name]
+        if s.results and isinstance(s.results[0].type, TensorType):
+            made = s.results[0].name
+            roots[made] = made if s.op == "alloc" else roots[s.args[0].name]  # type: ignore[union-attr]
     varying = _varying(func, mutable)
     return Facts(
         mutable, use_counts(body), _indices(func) if threads else frozenset(),
