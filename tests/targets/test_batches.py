@@ -77,6 +77,13 @@ def computed(a, b, o):
 
 
 @pto.jit
+def first(a, b, o):
+    """Products of one matrix, as is known before they are run: there are no loops."""
+    o[0:1] = pl.relu(a[0:1] @ b[0]) + 1.0
+    pl.store(pl.load(a, [0, 0, 0], [1, 16, 16]) @ pl.load(b, [0, 0, 0], [1, 16, 16]), [0, 0, 0], o)
+
+
+@pto.jit
 def into_operand(a, b, o):
     """What is stored is read for other tiles."""
     b[...] = (a @ b)[:, : b.shape[1], :]
@@ -116,7 +123,7 @@ def tiled(a, b, o):
                 pl.store(pl.relu(acc) + 1.0, [i, j], o[z])
 
 
-BOTH = [plain, followed, weights, updated, scores, linear, from_the_left, chained, parts, computed, looped, tiled, into_operand]
+BOTH = [plain, followed, weights, updated, scores, linear, from_the_left, chained, parts, computed, looped, tiled, first, into_operand]
 SHAPES = [(3, 45, 70, 50), (2, 1, 5, 33), (1, 140, 17, 40), (4, 20, 300, 7)]
 SPEC = pto.spec((None, None, None), pl.f32)
 

@@ -76,6 +76,8 @@ class Elementwise(Single):
                 return
             self.logic(op, args, to)
             return
+        if var.name not in w.moved:  # what numbers alone are chosen from
+            w.checked(dtype, op.loc)
         if dtype.bits == 8 and op.op != "copy":  # in 32 bits, of which the lower 8 are the result
             wide = [a if isinstance(a, str) or a.is_mask else self.converted(a, i32, w.temp, op.loc) for a in args]
             out = self.compute(op, wide, w.temp, i32)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Rows, planes and elements that are not there: the launch tells, or the core stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import Programs, needs_compiler, ordered
+
+
+@pto.jit
+def row(x: pl.Tensor, out: pl.Tensor, n: int):
+    for k in pl.range(1, parallel=True):
+        pl.store(pl.load(x[n]) + 1, [k], out)
+
+
+@pto.jit
+def third_row(x: pl.Tensor, out: pl.Tensor, n: int):
+    with pl.incore():
+        pl.store(pl.load(x[2]) + n, [0], out)
+
+
+@pto.jit
+def row_of_a_load(x: pl.Tensor, out: pl.Tensor, n: int):
+    """Which is a view of the row."""
+    for k in pl.range(1, parallel=True):
+        pl.store(pl.load(x, [n, 0], [1, 8])[0, :], [k], out)
+
+
+@pto.jit
+def column_of_a_load(x: pl.Tensor, out: pl.Tensor, n: int):
+    for k in pl.range(1, parallel=True):
+        pl.store(pl.load(x, [0, n], [8, 1])[:, 0], [k], out)
+
+
+@pto.jit
+def row_of_the_host(x: pl.Tensor, out: pl.Tensor, n: int):
+    out[...] = x[n] + 1
+
+
+@pto.jit
+def rows_of_the_host(x: pl.Tensor, out: pl.Tensor, n: int):
+    """Rows that are taken from a place on, which may be none, but not from before the first one."""
+    t = x[n : n + 2]
+    out[0 : t.shape[1]] = pl.sum(t, axis=0)
+
+
+@pto.jit
+def element(x: pl.Tensor, out: pl.Tensor, n: int):
+    for k in pl.range(1, parallel=True):
+        t = pl.load(x, [0, 0], [8, 8])
+        out[k] = t[n, 0] * pl.max(t)
+
+
+@pto.jit
+def third_element(x: pl.Tensor, out: pl.Tensor, n: int):
+    for k in pl.range(1, parallel=True):
+        t = pl.load(x, [0, 0], [8, 8])
+        out[k] = t[2, 0] * pl.max(t) + n
+
+
+KERNELS = [row, third_row, row_of_a_load, column_of_a_load, row_of_the_host, element, third_element]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    kinds = (pto.spec((None, None), pl.f32), pto.spec((None,), pl.f32), 2)
+    return ordered({fn.__name__: (fn, kinds) for fn in (*KERNELS, rows_of_the_host)}, tmp_path_factory.mktemp("outside"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+def test_what_is_not_there_is_an_error(programs: Programs, kernel: Any) -> None:
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    for size, at in ((3, 2), (3, 0), (2, 2), (3, 3), (3, 100)):
+        fixed = kernel in (third_row, third_element)
+        given = x[:size] if kernel is not column_of_a_load else np.ascontiguousarray(x[:, :size])
+        out, wanted = np.full(8, 7, np.float32), np.full(8, 7, np.float32)
+        if (2 if fixed else at) < size:
+            kernel.interpret(given, wanted, at)
+            programs.run(kernel.__name__, x=given, out=out, n=at)
+            np.testing.assert_array_equal(out, wanted)
+        else:
+            with pytest.raises(RuntimeError, match=r"^trap$|rows and planes that are taken are there|begins outside of its axis 0"):
+                programs.run(kernel.__name__, x=given, out=out, n=at)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", [row, row_of_the_host, rows_of_the_host, element], ids=lambda k: k.__name__)
+def test_places_before_the_first_one_are_errors(programs: Programs, kernel: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"^trap$|a view of `x` begins outside of its axis 0"):
+        programs.run(kernel.__name__, x=np.ones((4, 8), np.float32), out=np.ones(8, np.float32), n=-1)
