@@ -93,6 +93,17 @@ def logistic(x: pl.Tensor, out: pl.Tensor):
         pl.store(pl.sigmoid(t + 1.0), [r, 64], out)
 
 
+@pto.jit
+def of_one_row(x: pl.Tensor, out: pl.Tensor):
+    """One element that may not be there: what is true of it is one bit, and words are computed of that."""
+    for r in pl.range(8, parallel=True):
+        t = pl.load(x, [r + 1, 60], [1, 1])
+        pl.store(t // 0.25 + pl.pow(t, t), [r, 60], out)
+
+
+CASES["of_one_row"] = of_one_row
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     cases = {name: (fn, (F32, F32)) for name, fn in CASES.items()}
