@@ -26,14 +26,14 @@ Products are one for each index; what drops the other axes is put together from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 
 from pto_jit.dtypes import DType, bool_, f32, i64
 from pto_jit.ir.nodes import Attr, Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, def_counts, rewrite_block, statements, uses, vars_made
-from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.ir.walk import block_defs, def_counts, defs, rewrite_block, statements, uses, vars_made
+from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.groups.fitting import Fitting, fitting_axes
 from pto_jit.lower.names import unused
 from pto_jit.semantic.rules import infer
@@ -49,8 +49,10 @@ _HINT = "take tiles of two axes, in a loop over the first one"
 
 
 def in_layers(func: Func) -> Func:
-    """A flat function without tiles of three axes, but for those whose first extent is 1."""
+    """A flat function without tiles of three axes, but for those whose first extent is 1, and slabs."""
     high = {v.name: v for v in vars_made(statements(func.body)) if _is_high(v)}
+    for name in _slabs(func, high):
+        del high[name]
     counts = [v.type.shape[0] for v in high.values()]  # type: ignore[union-attr]
     if all(n == 1 for n in counts) or any(n is None or n > _MOST for n in counts):
         return func  # as it is, it is written or refused
@@ -58,6 +60,23 @@ def in_layers(func: Func) -> Func:
     if any(v.name in high for s in folds for v in uses(s)):
         return func
     return replace(func, body=_Layers(func, high).body())
+
+
+def _slabs(func: Func, high: Mapping[str, Var]) -> set[str]:
+    """Tiles with one element along the axis in the middle that are nothing but loaded for tiles of two axes, or stored
+    for such: transfers take them as they are."""
+    others: set[str] = set()
+    for s in statements(func.body):
+        if isinstance(s, Op) and ((s.op in ("load", "store") and not s.attr("pad")) or _lies_as(s)):
+            continue
+        others.update(v.name for v in (*defs(s), *uses(s)))
+    shapes = {name: v.type.shape for name, v in high.items()}  # type: ignore[union-attr]
+    return {name for name, shape in shapes.items() if shape[0] != 1 and shape[1] == 1} - others
+
+
+def _lies_as(op: Op) -> bool:
+    """Whether a reshape gives a tile of three axes two, or the other way round, and moves nothing."""
+    return op.op == "reshape" and _is_high(op.args[0]) != _is_high(op.results[0]) and unit_reshape(op) is not None
 
 
 def _is_high(var: Operand) -> bool:
@@ -118,7 +137,7 @@ class _Layers:
     # -- statements -----------------------------------------------------------------------------------------------
 
     def visit(self, stmt: Stmt) -> Block | None:
-        if not isinstance(stmt, Op) or not any(_is_high(v) for v in (*stmt.results, *stmt.args)):
+        if not isinstance(stmt, Op) or not any(_is_high(v) and v.name in self.parts for v in (*stmt.results, *stmt.args)):  # type: ignore[union-attr]
             return None
         self.out, self.loc = [], stmt.loc
         more = max(v.type.rank for v in (*stmt.results, *stmt.args) if isinstance(v.type, TileType))

@@ -4,7 +4,6 @@ iterations."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,7 @@ def numbers(shape: int | tuple[int, int], dtype: Any) -> np.ndarray:
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     f32, i32 = (pto.spec((None,), d) for d in (pl.f32, pl.i32))
-    kinds = {fn: (f32, f32) for fn in FLOATS} | {fn: (i32, i32) for fn in INTEGERS}
+    kinds = dict.fromkeys(FLOATS, (f32, f32)) | dict.fromkeys(INTEGERS, (i32, i32))
     kinds |= {rows: (pto.spec((None, None), pl.f32), f32), matrix: (pto.spec((None, None), pl.i32), i32)}
     return ordered({fn.__name__: (fn, specs) for fn, specs in kinds.items()}, tmp_path_factory.mktemp("merges"))
 

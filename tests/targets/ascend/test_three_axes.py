@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,23 @@ def test_an_axis_of_one_element_between_two_long_ones(between: Programs, fn: Any
     outputs = {name: np.zeros(shape, np.float32) for name, shape in zip(names, SHAPES[fn.__name__], strict=True)}
     close = partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5)
     check_interpreted(between, fn, fn.__name__, {"x": x}, outputs, close)
+
+
+@pto.jit
+def blocks(x, out, sums):
+    """Blocks of rows of one plane after the other, which may end before their declared extents do."""
+    for r in pl.range(0, x.shape[0], 16, parallel=True):
+        for k in pl.range(x.shape[1]):
+            t = pl.load(x, [r, k, 0], [16, 1, 24])
+            pl.store(pl.exp(t - pl.max(t, axis=2, keepdims=True)), [r, k, 0], out)
+            pl.store(pl.sum(t, axis=2), [r, k], sums)
+
+
+@needs_compiler
+def test_blocks_with_one_element_in_the_middle_may_be_cut(tmp_path: Path) -> None:
+    three, two = pto.spec((None, None, None), pl.f32), pto.spec((None, None), pl.f32)
+    programs = ordered({"blocks": (blocks, (three, three, two))}, tmp_path)
+    for shape in ((32, 1, 24), (21, 3, 17), (3, 2, 24)):
+        x = np.random.default_rng(4).standard_normal(shape, np.float32)
+        outputs = {"out": np.zeros(shape, np.float32), "sums": np.zeros(shape[:2], np.float32)}
+        check_interpreted(programs, blocks, "blocks", {"x": x}, outputs, partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5))
