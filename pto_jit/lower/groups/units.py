@@ -109,9 +109,9 @@ class Units:
     """Which axes of extent 1 decide whether there is anything of the tiles of a group.
 
     of: per axis of a tile, those that leave nothing of it; met: those of all that it is made of, reduced or not; every:
-    those of all tiles that the group reads; given: the tiles that it stores or hands on, and those that numbers which it
-    hands on are reductions of, by both; only, others:
-    reductions over axes of extent 1 that may be empty alone, and over other axes, too.
+    those of all tiles that the group reads; given: the tiles that it stores or hands on, and those that numbers which
+    it hands on are reductions of, by both; only, others: reductions over axes of extent 1 that may be empty alone, and
+    over other axes, too.
     """
 
     def __init__(self, ops: Sequence[Op], keep: Collection[str], complete: Complete) -> None:

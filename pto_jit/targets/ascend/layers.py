@@ -137,7 +137,7 @@ class _Layers:
     # -- statements -----------------------------------------------------------------------------------------------
 
     def visit(self, stmt: Stmt) -> Block | None:
-        if not isinstance(stmt, Op) or not any(_is_high(v) and v.name in self.parts for v in (*stmt.results, *stmt.args)):  # type: ignore[union-attr]
+        if not isinstance(stmt, Op) or self.parts.keys().isdisjoint(v.name for v in (*stmt.results, *uses(stmt))):
             return None
         self.out, self.loc = [], stmt.loc
         more = max(v.type.rank for v in (*stmt.results, *stmt.args) if isinstance(v.type, TileType))

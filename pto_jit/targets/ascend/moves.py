@@ -12,55 +12,65 @@ from typing import TYPE_CHECKING
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Op
+from pto_jit.ir.nodes import Op, Operand
 from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.form import RELAY, Parameter, Require
 from pto_jit.targets.ascend.machine import element_type, padded
 from pto_jit.targets.ascend.refusals import unsupported
-from pto_jit.targets.ascend.sizes import Tensor, product, text, total
-from pto_jit.targets.ascend.values import Expr, Size, Span, Value, physical, span_of
+from pto_jit.targets.ascend.sizes import Tensor, least, product, text, total
+from pto_jit.targets.ascend.values import Expr, Size, Span, Value, physical, row_axis, span_of
 
 if TYPE_CHECKING:
     from pto_jit.targets.ascend.transfers import TransferWriter
     from pto_jit.targets.ascend.vector import VectorWriter
 
 _CONSTANT = "give the tiles constant extents that divide those of the tensors they are loaded from"
+SLICED = "slices begin inside of tiles"
 
 
 def write_concat(w: VectorWriter, op: Op) -> None:
-    """`concat`: tiles one after the other."""
+    """`concat`: tiles one after the other, of which all but the last are complete along the axis."""
     loc, typ = op.loc, op.results[0].type
     assert isinstance(typ, TileType)
     parts = [_numbers(w.value(a), op) for a in op.args]
     axis = int(op.attr("axis")) % typ.rank - typ.rank  # type: ignore[call-overload]
     if axis < -2:
         raise unsupported("`concat` along another axis than the last two", loc, "put them together along one of these")
+    across = -3 - axis
     span, extents = _declared(typ, loc)
-    counts = [_whole(p, loc)[axis] for p in parts]
+    sides = [_sides(a, loc) for a in op.args]
+    counts = [side[axis] for side in sides]
     places = [sum(counts[:k]) for k in range(len(counts))]
+    for part, count in zip(parts[:-1], counts, strict=False):
+        w.agree(part.valid[axis], count, loc)
+    bound = [part for part in parts if not part.free[across]]
+    for part in bound[1:]:
+        w.agree(bound[0].valid[across], part.valid[across], loc)
+    ends: list[Size] = list(extents)
+    ends[axis] = total(places[-1], parts[-1].valid[axis])
+    ends[across] = bound[0].valid[across] if bound else extents[across]
+    given = ends[0], ends[1]
     target = w.destination(op.results[0])
     room = _room(extents)
     stride = physical(typ.dtype, span, room)[1]  # elements of a row on chip
-    if axis == -2 and span == "full" and all(p.span in ("row", "full") for p in parts):
-        out = target(typ.dtype, span, room, extents)
+    rows = axis == -2 and span == "full" and all(p.span in ("row", "full") for p in parts)
+    if rows or (span == "row" and all(place * typ.dtype.bytes % 32 == 0 for place in places)):
+        out = target(typ.dtype, span, room, given)
         for part, place, count in zip(parts, places, counts, strict=True):
-            _copy(w, _rows(part, count), 0, _rows(out, count), place * stride * typ.dtype.bytes, loc)
-        return
-    if span == "row" and all(place * typ.dtype.bytes % 32 == 0 for place in places):
-        out = target(typ.dtype, span, room, extents)
-        for part, place, count in zip(parts, places, counts, strict=True):
-            _copy(w, part, 0, Value(out.name, typ.dtype, "row", (1, count), (1, count), out.buffer),
-                  place * typ.dtype.bytes, loc)  # fmt: skip
+            valid = (part.valid[0], given[1]) if rows else (1, part.valid[1])
+            capacity = (count, out.capacity[1]) if rows else (1, count)
+            kept = Value(out.name, typ.dtype, span, capacity, valid, out.buffer)
+            _copy(w, part, 0, kept, place * (stride if rows else 1) * typ.dtype.bytes, loc)
         return
     memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
     for part, place in zip(parts, places, strict=True):
         at = place * (extents[1] if axis == -2 else 1)
         w.transfer(part, memory, _pointer(memory, at), extents[1], loc, store=True)
-    w.transfer(target(typ.dtype, span, room, extents), memory, memory.pointer.text, extents[1], loc, store=False)
+    w.transfer(target(typ.dtype, span, room, given), memory, memory.pointer.text, extents[1], loc, store=False)
 
 
 def write_slice(w: VectorWriter, op: Op) -> None:
-    """`tile_slice`: a part of a tile."""
+    """`tile_slice`: a part of a tile, which ends where the tile does."""
     loc, typ, old = op.loc, op.results[0].type, op.args[0].type
     assert isinstance(typ, TileType) and isinstance(old, TileType)
     source = _numbers(w.value(op.args[0]), op)
@@ -69,28 +79,38 @@ def write_slice(w: VectorWriter, op: Op) -> None:
         raise unsupported("a slice of a tile that has not two axes", loc, "reshape it to two axes")
     starts = [w.size(a) for a in op.args[1:3]]
     lengths = [w.size(a) for a in op.args[3:5]]
-    limits = _whole(source, loc)
-    for start, length, limit in zip(starts, lengths, limits, strict=True):
-        _check_inside(w, start, length, limit, loc)
+    limits = _sides(op.args[0], loc)
+    ends: list[Size] = []
+    for start, length, limit, valid in zip(starts, lengths, limits, source.valid, strict=True):
+        if start == 0 and length == limit:
+            ends.append(valid)
+        elif isinstance(valid, int):
+            _check_inside(w, start, length, valid, loc)
+            ends.append(length)
+        else:  # which may end before the slice does
+            _check_inside(w, start, length, limit, loc)
+            w.make_sure(start, valid, loc, SLICED)
+            ends.append(1 if length == 1 else least(length, total(valid, start, "-")))
     assert all(isinstance(n, int) for n in lengths)
     part: Span = span_of(*lengths)  # type: ignore[arg-type]
     rows, columns = starts
     size, stride = typ.dtype.bytes, physical(source.dtype, source.span, source.capacity)[1]
     room = _room(extents)
     target = w.destination(op.results[0])
+    given = (1, ends[0]) if part == "column" and span == "row" else (ends[0], ends[1])
     if part == span and isinstance(rows, int) and isinstance(columns, int):
         alone = span == "row" and columns * size % 32 == 0
         if alone or (span == "full" and columns == 0 and lengths[1] == limits[1]):
-            out = target(typ.dtype, span, room, extents)
-            kept = _rows(out, extents[0]) if span == "full" else out
-            shown = Value(source.name, source.dtype, span, kept.capacity, extents, source.buffer)
+            out = target(typ.dtype, span, room, given)
+            capacity = (extents[0], out.capacity[1]) if span == "full" else out.capacity
+            kept, shown = (Value(v.name, v.dtype, span, capacity, given, v.buffer) for v in (out, source))
             _copy(w, shown, (rows * stride + columns) * size, kept, 0, loc)
             return
     memory = relay(w, op.results[0].name, typ.dtype, limits, loc)
     w.transfer(source, memory, memory.pointer.text, limits[1], loc, store=True)
     at = total(product(rows, limits[1]), columns)
-    out = target(typ.dtype, span, room, extents)
-    shown = Value(out.name, out.dtype, part, _turned(room, part, span), tuple(lengths), out.buffer)  # type: ignore[arg-type]
+    out = target(typ.dtype, span, room, given)
+    shown = Value(out.name, out.dtype, part, _turned(room, part, span), (ends[0], ends[1]), out.buffer)
     w.transfer(shown, memory, _pointer(memory, at), limits[1], loc, store=False)
 
 
@@ -100,9 +120,9 @@ def write_reshape(w: VectorWriter, op: Op) -> None:
     assert isinstance(typ, TileType)
     source = _numbers(w.value(op.args[0]), op)
     span, extents = _declared(typ, loc)
-    given = _whole(source, loc)
-    if given[0] * given[1] != extents[0] * extents[1]:
-        raise unsupported("a reshape of a tile whose valid extents are not all of it", loc, _CONSTANT)
+    given = _sides(op.args[0], loc)
+    for valid, extent in zip(source.valid, given, strict=True):
+        w.agree(valid, extent, loc)
     memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
     w.transfer(source, memory, memory.pointer.text, given[1], loc, store=True)
     out = w.destination(op.results[0])(typ.dtype, span, _room(extents), extents)
@@ -132,17 +152,14 @@ def _room(extents: tuple[int, int]) -> tuple[int, int]:
     return (padded(rows, 4) if rows > 1 else rows), columns
 
 
-def _whole(value: Value, loc: Loc) -> tuple[int, int]:
-    """Valid extents, which have to be constants."""
-    rows, columns = value.valid
-    if not (isinstance(rows, int) and isinstance(columns, int)):
-        raise unsupported("a tile cut at a border that is put together with others", loc, _CONSTANT)
+def _sides(tile: Operand, loc: Loc) -> tuple[int, int]:
+    """The declared rows and columns of a tile, which are constants."""
+    shape = tile.type.shape  # type: ignore[union-attr]
+    row = row_axis(shape) if len(shape) > 1 else None
+    rows, columns = (1 if row is None else shape[row]), shape[-1]
+    if rows is None or columns is None:
+        raise unsupported("a tile of run-time extents that is put together with others", loc, _CONSTANT)
     return rows, columns
-
-
-def _rows(value: Value, count: int) -> Value:
-    """The first rows of a tile."""
-    return Value(value.name, value.dtype, "full", (count, value.capacity[1]), (count, value.valid[1]), value.buffer)
 
 
 def _turned(room: tuple[int, int], part: Span, span: Span) -> tuple[int, int]:

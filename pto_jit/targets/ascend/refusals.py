@@ -23,5 +23,5 @@ def too_large(what: str, loc: Loc, instead: str) -> TargetError:
 
 def many_axes(rank: int, loc: Loc) -> TargetError:
     """A tile that has more axes than rows and columns."""
-    return unsupported(f"a tile of {rank} axes like this", loc,
-                       "take tiles of two axes, or of three of which the first is a constant of at most 32")  # fmt: skip
+    instead = "take tiles of two axes, or of three of which the first is a constant of at most 32"
+    return unsupported(f"a tile of {rank} axes like this", loc, instead)
