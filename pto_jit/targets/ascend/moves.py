@@ -154,9 +154,10 @@ def _room(extents: tuple[int, int]) -> tuple[int, int]:
 
 def _sides(tile: Operand, loc: Loc) -> tuple[int, int]:
     """The declared rows and columns of a tile, which are constants."""
-    shape = tile.type.shape  # type: ignore[union-attr]
-    row = row_axis(shape) if len(shape) > 1 else None
-    rows, columns = (1 if row is None else shape[row]), shape[-1]
+    typ = tile.type
+    assert isinstance(typ, TileType)
+    rows = typ.shape[row_axis(typ.shape) or 0] if typ.rank > 1 else 1
+    columns = typ.shape[typ.rank - 1]
     if rows is None or columns is None:
         raise unsupported("a tile of run-time extents that is put together with others", loc, _CONSTANT)
     return rows, columns
