@@ -175,6 +175,8 @@ def reshape(t: TileValue, shape: Shape) -> TileValue:
         kept = (bool(t.generated) and all(t.generated),) * len(shape)
     if t.complete:
         return tile(t.data.reshape(shape), shape, kept)
+    if tuple(shape) == t.shape:
+        return t
     if not same:
         need_complete(t, "reshape")
     if any(n == 1 and v != 1 for n, v in zip(t.shape, t.valid, strict=True)):
@@ -453,10 +455,10 @@ def gather(t: TileValue, index: TileValue, axis: int) -> TileValue:
             code="PTO-H025",
             hint="reshape one of them",
         )
-    where = check_indices(index.data, t.valid[axis], "gather")
     _, _, valid = joint([_skipping(t, axis), _skipping(index, axis)])
     around = [*valid[:axis], None, *valid[axis:]]
-    data, where = (x[tuple(slice(0, n) for n in around)] for x in (t.data, where))
+    data, where = (x[tuple(slice(0, n) for n in around)] for x in (t.data, index.data))
+    where = check_indices(where, t.valid[axis], "gather")
     return tile(np.take_along_axis(data, where, axis), index.shape)
 
 

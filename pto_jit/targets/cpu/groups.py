@@ -121,8 +121,10 @@ class _Group(Extents):
             if tile is not None and units:
                 need_complete(w, op, tile, "reshape", units)
             elif units:
+                fits = self._fitting(source.name)
+                generated = [self.code.compare("!=", fits[k], 0) if fits else False for k in units]  # and complete
                 site = w.module.site(*failures.UNIT.at(), op.loc)
-                self.code.check(self.alive, site)
+                self.code.check(self.code.any_of([self.alive, self.code.all_of(generated)]), site)
 
     def _load(self, op: Op) -> None:
         w = self.w

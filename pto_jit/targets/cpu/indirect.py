@@ -49,8 +49,12 @@ def write_gather(w: FunctionWriter, op: Op) -> None:
             valid.append(index.valid[k])
             continue
         left, right = (typ.shape[k] == 1 for typ in types)  # pyright: ignore[reportAttributeAccessIssue]
-        if left or right:
-            valid.append(index.valid[k] if left else tile.valid[k])
+        if left and right:
+            valid.append(code.min(tile.valid[k], index.valid[k]))
+            continue
+        if left or right:  # of an empty line nothing is repeated
+            one, other = (tile, index) if left else (index, tile)
+            valid.append(code.pick(code.compare("==", one.valid[k], 0), 0, other.valid[k]))
             continue
         site = w.module.site(*failures.VALID.at(axis=k), op.loc)
         ok: list[bool | Value] = [code.compare("==", tile.valid[k], index.valid[k])]

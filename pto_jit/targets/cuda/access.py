@@ -62,14 +62,11 @@ class AccessWriter(TileWriter):
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
         tile = Tile(result.type.dtype, kept, rows, columns, lambda i, j: "", standing=standing)
-        outside = [f"{a.valid} > 0" for a in axes[: -_shown(tile)] if not a.full]
-        if outside:  # both are empty, so that products of such tiles contract as much of either
-            rows, columns = (replace(a, valid=f"({' && '.join(outside)} ? {a.valid} : 0)") for a in (rows, columns))
         at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
         last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
         before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"
         strides = (last, "1") if standing else (before, last)
-        return replace(tile, rows=rows, columns=columns), at, strides
+        return tile, at, strides
 
     def _clipped(self, op: Op, tensor: Var, axis: int, offset: Operand, extent: Operand) -> str | None:
         """The valid extent of a loaded axis; None when all of it is sure to be."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pto_jit.ir.nodes import Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Attr, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
 from pto_jit.lower.groups.axes import REDUCTIONS, is_reduction, reduced_axes
@@ -115,6 +115,8 @@ def _turned(op: Op, axis: int, taken: set[str]) -> tuple[Stmt, ...]:
         return made
 
     args, results = tuple(map(operand, op.args)), tuple(map(result, op.results))
-    last = {"axis": rank - 1, "axes": (rank - 1,)}
+    last: dict[str, Attr] = {"axis": rank - 1}
+    if is_reduction(op):  # over this axis, and others of extent 1
+        last["axes"] = tuple(sorted(back[a] for a in reduced_axes(op)))
     attrs = tuple((key, last.get(key, value)) for key, value in op.attrs)
     return (*before, replace(op, args=args, results=results, attrs=attrs), *after)

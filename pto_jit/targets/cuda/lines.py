@@ -182,7 +182,7 @@ class LineWriter(MoveWriter):
         folded = replace(kept, element=element)
         axis = axis_along(op)
         assert axis is not None
-        self.put(result, folded if op.attr("keepdims") else self.without_axes(folded, (axis,)))
+        self.put(result, folded if op.attr("keepdims") else self.without_axes(folded, op, (axis,)))
 
     # -- functions ------------------------------------------------------------------------------------------------
 

@@ -50,13 +50,12 @@ class MoveWriter(ReductionWriter):
         self.text.line(f"pto::store_tile<{self._access(tile)}>({_place(memory, typ, at)}, {pitch_of(memory, typ)}, 1, "
                        f"{rows}, {columns}, {tile.array});")  # fmt: skip
 
-    def _pick_up(self, result: Var, tile: Tile, memory: str, at: tuple[str, str]) -> None:
-        """Give a tile variable the elements of shared memory from (row, column) on."""
+    def _pick_up(self, result: Var, tile: Tile, memory: str, at: tuple[str, str], *, down: bool = False) -> None:
+        """Give a tile variable the elements of shared memory from (row, column) on; down: a row, those of a column."""
         typ = register_type(tile.dtype)
-        strides = f"{pitch_of(memory, typ)}, 1"
         if tile.standing and result.name in self.declared:  # whose array lies
-            strides = f"0, {pitch_of(memory, typ)}"
-            tile = replace(tile, rows=UNIT, columns=tile.rows, standing=False)
+            down, tile = True, replace(tile, rows=UNIT, columns=tile.rows, standing=False)
+        strides = f"0, {pitch_of(memory, typ)}" if down else f"{pitch_of(memory, typ)}, 1"
         target = self.new_array(result, replace(tile, array=None))
         self.text.line(f"pto::load_tile<{self._access(tile)}>({target.array}, {_place(memory, typ, at)}, "
                        f"{strides}, {tile.rows.valid}, {tile.columns.valid}, {typ}(0));")  # fmt: skip
@@ -171,6 +170,9 @@ class MoveWriter(ReductionWriter):
             raise unsupported("a slice of a tile of rank 3", op.loc, "work on tiles of rank 1 or 2")
         if len(kept) == 1 and rows.unit and columns.unit:
             rows, columns = UNIT, kept[0]
+        down = len(kept) > 1 and rank - 1 in drop and not rows.unit  # type: ignore[operator]
+        if down:  # the rows are the last axis now, after others of extent 1
+            rows, columns = UNIT, rows
         result = replace(source, rank=len(kept), rows=rows, columns=columns, standing=standing, array=None,
                          element=lambda i, j: "")  # fmt: skip
         at = ("0", "0")
@@ -180,7 +182,7 @@ class MoveWriter(ReductionWriter):
             at = (self.scalar(starts[-1]), "0") if source.standing else ("0", self.scalar(starts[-1]))
         source = self.materialised(source)
         memory = self._sliced_memory(op, source)
-        self._pick_up(op.results[0], result, memory, at)
+        self._pick_up(op.results[0], result, memory, at, down=down)
 
     def _sliced_memory(self, op: Op, source: Tile) -> str:
         """Where a tile stands in shared memory for its slices: slices one after the other read it there."""

@@ -64,7 +64,7 @@ class ReductionWriter(AccessWriter):
                 self.define(result, name)
             return
         out = replace(kept, element=in_array(name, rows.unit, columns.unit), array=name)
-        out = out if op.attr("keepdims") else self.without_axes(out, reduced_axes(op))
+        out = out if op.attr("keepdims") else self.without_axes(out, op, reduced_axes(op))
         if again:
             self.put(result, out)
         else:
@@ -76,16 +76,17 @@ class ReductionWriter(AccessWriter):
             self.define(result, f"{typ}(pto::place_of({one('0', '0')}))")
             return
         place = replace(kept, element=lambda i, j: f"{typ}(pto::place_of({one(i, j)}))")
-        self.put(result, place if op.attr("keepdims") else self.without_axes(place, reduced_axes(op)))
+        self.put(result, place if op.attr("keepdims") else self.without_axes(place, op, reduced_axes(op)))
 
-    def without_axes(self, tile: Tile, over: Sequence[int]) -> Tile:
-        """A tile of which some axes, counted as the program does, have one element, without these."""
-        rank = max(1, tile.rank - len(over))
+    def without_axes(self, tile: Tile, op: Op, over: Sequence[int]) -> Tile:
+        """What an operation has reduced to one element along some axes, counted as the program does, without these."""
+        whole = op.args[0].type.rank  # type: ignore[union-attr]
+        rank = max(1, whole - len(over))
         if tile.rows.parts:
-            lead = tile.rank - len(tile.axes)
+            lead = whole - len(tile.axes)
             kept = [k for k in range(len(tile.axes)) if k + lead not in over]
             return self.laid(tile, [tile.axes[k] for k in kept], kept)
-        if tile.rank == 1 or tile.rank - 1 not in over:
+        if tile.rank == 1 or whole - 1 not in over:
             return replace(tile, rank=rank, standing=rank == 1 and not tile.rows.unit)
         if tile.rows.unit:  # the rows are the last axis now, after others of extent 1
             return replace(tile, rank=rank, rows=UNIT, columns=tile.rows, standing=False)

@@ -2,7 +2,8 @@
 """Products that have an axis of extent 1.
 
 One row times a loaded matrix stays a product: `vectors` reads the matrix from memory where it multiplies.  The others
-become elementwise products and sums.
+become elementwise products and sums.  A contracted axis of extent 1 that may lie beyond a tensor is summed before: of
+nothing, the product is 0.
 
 Before::
 
@@ -20,18 +21,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.dtypes import DType
+from pto_jit.dtypes import DType, bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Attr, Func, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TileType
+from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
+from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.lower.names import unused
+from pto_jit.semantic.failures import VALID
 from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.shapes import is_high
+from pto_jit.targets.cuda.units import UnitAxes
 
 Shape = tuple[int | None, ...]
+_INDEX = ScalarType(i64)
 
 
 def streamed_loads(func: Func) -> frozenset[str]:
@@ -99,7 +104,7 @@ def without_thin_products(func: Func, streamed: frozenset[str]) -> Func:
     """A kernel whose products with an axis of extent 1 are those of one row by a streamed load."""
     if not any(isinstance(s, Op) and is_thin(s) and not _streams(s, streamed) for s in statements(func.body)):
         return func
-    rewriter = _Rewriter(block_defs(func.body) | {p.name for p in func.params})
+    rewriter = _Rewriter(block_defs(func.body) | {p.name for p in func.params}, func.body)
 
     def rewritten(s: Stmt) -> tuple[Stmt, ...] | None:
         thin = isinstance(s, Op) and is_thin(s) and not _streams(s, streamed)
@@ -139,8 +144,10 @@ def _extents(op: Op) -> tuple[int | None, int | None, int | None]:
 
 
 class _Rewriter:
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, taken: set[str], body: Block) -> None:
         self.taken = taken
+        self.fitting = fitting_axes(body)
+        self.units = UnitAxes(body)
         self.out: list[Stmt] = []
         self.loc: Loc
 
@@ -153,6 +160,7 @@ class _Rewriter:
         dtype = product_dtype(op.args[0].type.dtype)
         left, right = (self._cast(a, dtype) for a in op.args[:2])
         if depth == 1:
+            left, right = self._not_empty(op, left, right)
             total = self._op("mul", "terms", dtype, (rows, columns), left, right)
         elif columns == 1:
             terms = self._op("mul", "terms", dtype, (rows, depth), left, self._turned(right))
@@ -169,10 +177,51 @@ class _Rewriter:
         self.out.append(Op(name, (result,), (total,), attrs, (), self.loc))
         return tuple(self.out)
 
+    def _not_empty(self, op: Op, left: Operand, right: Operand) -> tuple[Operand, Operand]:
+        """The operands of a product that contracts one element, or none: then one of them is zeros."""
+        rank = op.results[0].type.rank  # type: ignore[union-attr]
+        sides = [(a, rank - 1 - k, self.units.are_complete(a, rank - 1 - k)) for k, a in enumerate(op.args[:2])]
+        if all(complete for *_, complete in sides):
+            return left, right
+        fits = [isinstance(a, Var) and a.name in self.fitting and self.fitting[a.name][axis] for a, axis, _ in sides]
+        counts = [self._count(a, axis) for a, axis, _ in sides]
+        if not any(fits):
+            self._require_equal(*counts)
+        out: list[Operand] = []
+        for k, operand in enumerate((left, right)):
+            axis, dtype = sides[k][1], operand.type.dtype  # type: ignore[union-attr]
+            if sides[k][2] and (sides[1 - k][2] or not fits[k]):
+                out.append(operand)
+            elif fits[k]:  # generated, with elements that need not be finite
+                some = self._scalar("gt", "some", bool_, counts[1 - k], Const(0, _INDEX))
+                zero = Const(0.0 if dtype.kind == "f" else 0, ScalarType(dtype))
+                out.append(self._op("select", "chosen", dtype, operand.type.shape, some, operand, zero))  # type: ignore
+            else:
+                out.append(self._op("sum", "sum", dtype, operand.type.shape, operand,  # type: ignore[union-attr]
+                                    attrs=(("axes", (axis,)), ("keepdims", True))))  # fmt: skip
+        return out[0], out[1]
+
+    def _count(self, tile: Operand, axis: int) -> Var:
+        return self._scalar("valid", "count", i64, tile, attrs=(("axis", axis),))
+
+    def _require_equal(self, left: Var, right: Var) -> None:
+        same = self._scalar("eq", "same", bool_, left, right)
+        message, told = VALID.assertion(axis="of the contraction")
+        attrs = (("always", True), ("error", VALID.error.__name__), ("message", message), ("told", told))
+        self.out.append(Op("assert", (), (same, left, right), attrs, (), self.loc))
+
+    def _scalar(
+        self, op: str, wish: str, dtype: DType, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()
+    ) -> Var:
+        first = next(a for a in args if isinstance(a, Var))
+        result = Var(unused(f"{first.name}.{wish}", self.taken), ScalarType(dtype))
+        self.out.append(Op(op, (result,), args, attrs, (), self.loc))
+        return result
+
     def _op(
         self, op: str, wish: str, dtype: DType, shape: Shape, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> Var:
-        first = next(a for a in args if isinstance(a, Var))
+        first = next(a for a in args if isinstance(a, Var) and isinstance(a.type, TileType))
         whole = (1,) * (first.type.rank - 2) + shape[-2:]  # type: ignore[union-attr]
         result = Var(unused(f"{first.name}.{wish}", self.taken), TileType(dtype, whole))
         self.out.append(Op(op, (result,), args, attrs, (), self.loc))

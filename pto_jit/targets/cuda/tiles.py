@@ -24,6 +24,7 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
+from pto_jit.targets.cuda.units import UnitAxes
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, merged
 from pto_jit.targets.source.scalars import register_type
 
@@ -44,6 +45,7 @@ class TileWriter(RuleWriter):
         self.capacities = {}
         self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles, for those of run-time extents
         self.readers = self._readers(self.func.body)
+        self.units = UnitAxes(self.func.body, self.facts.is_below)
 
     def _readers(self, body: Block) -> dict[str, tuple[Op, int]]:
         """The only reader of each name that has one, with the block that it stands in."""
@@ -92,10 +94,17 @@ class TileWriter(RuleWriter):
         return rows, columns
 
     def placed(self, axes: Sequence[Axis], loc: Loc, *, standing: bool = False) -> tuple[int, Axis, Axis]:
-        """Rank, row axis and column axis; leading axes of extent 1 are left out, those before the last are merged."""
+        """Rank, row axis and column axis; leading axes of extent 1 are left out, those before the last are merged.
+
+        Where one that is left out is empty, so are all others: products of such tiles contract as much of either.
+        """
         rank = len(axes)
+        outside: list[str] = []
         while len(axes) > 2 and axes[0].unit:
+            outside += [f"{axes[0].valid} > 0"] if not axes[0].full else []
             axes = axes[1:]
+        if outside:
+            axes = [replace(a, valid=f"({' && '.join(outside)} ? {a.valid} : 0)") for a in axes]
         if not axes:
             raise unsupported("a tile of rank 0", loc, "work on tiles of rank 1 or more")
         if len(axes) == 1:
@@ -115,14 +124,18 @@ class TileWriter(RuleWriter):
         typ = register_type(var.type.dtype)
         wanted: list[str] = []
 
-        def counted(axis: Axis, wish: str) -> Axis:
-            if axis.parts:
-                return merged([counted(part, f"{name}_axis{k}") for k, part in enumerate(axis.parts)])
-            if not axis.unit:
-                wanted.append(self.names.fresh(wish))
-            return replace(axis, valid="1" if axis.unit else wanted[-1])
+        def counted(axis: Axis, place: int, wish: str) -> Axis:
+            if axis.unit and self.units.are_complete(var, place):
+                return axis
+            wanted.append(self.names.fresh(wish))
+            return replace(axis, valid=wanted[-1])
 
-        rows, columns = counted(rows, f"{name}_rows"), counted(columns, f"{name}_columns")
+        first = len(axes) - len(rows.parts) - 1  # that the tile shows
+        if rows.parts:
+            rows = merged([counted(part, first + k, f"{name}_axis{k}") for k, part in enumerate(rows.parts)])
+        elif rank > 1:
+            rows = counted(rows, len(axes) - 2, f"{name}_rows")
+        columns = counted(columns, len(axes) - 1, f"{name}_columns")
         tile = Tile(var.type.dtype, rank, rows, columns, in_array(name, rows.unit, columns.unit), name)
         nr, nc = self.slots(tile)
         self.text.line(f"{typ} {name}[{nr}][{nc}];")
@@ -178,7 +191,7 @@ class TileWriter(RuleWriter):
         mine, new = axes(known), axes(tile)
         new = (UNIT,) * (len(mine) - len(new)) + new  # of tiles with extents of 1 leading ones are left out
         for to, axis in zip(mine, new, strict=True):
-            if not to.unit and to.valid != axis.valid:
+            if to.valid not in ("1", axis.valid):
                 self.text.line(f"{to.valid} = {axis.valid};")
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:

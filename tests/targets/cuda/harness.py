@@ -61,7 +61,7 @@ def _about_equal(emulated: np.ndarray, simulated: np.ndarray) -> None:
         a, b = emulated.astype(np.float64), simulated.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     assert np.array_equal(a[~finite], b[~finite], equal_nan=True)
-    far = np.abs(a - b)[finite].max(initial=0)
+    far = np.abs(a[finite] - b[finite]).max(initial=0)
     assert far <= np.abs(a[finite]).max(initial=0) * {2: 2e-2, 4: 1e-4, 8: 1e-10}[emulated.dtype.itemsize]
 
 

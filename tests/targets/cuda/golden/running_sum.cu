@@ -26,16 +26,19 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) running_sum
   for (int64_t chunk_2 = int64_t(blockIdx.x) * TR + threadIdx.y; chunk_2 < parts_1;
       PTO_NEXT(chunk_2, parts_1, int64_t(gridDim.x) * TR)) {
     float before_1[1][1];
+    int before_1_columns;
     const int64_t first_1 = chunk_2 * chunk;
     const int64_t end_2 = first_1 + chunk;
     const int64_t end_3 = pto::smaller<int64_t>(end_2, x_d0);
     const int64_t previous = chunk_2 - 1;
     const bool some_3 = chunk_2 != 0;
     before_1[0][0] = -0.0f;
+    before_1_columns = 1;
     if (some_3) {
       if (!(previous >= 0)) pto::fail(failure, 2, previous, 0);
-      const int before_1_columns = pto::clipped(1, t0_memory.shape[0], previous);
-      pto::load_tile<Spread, true, true>(before_1, t0_memory.data + previous, 0, 1, 1, before_1_columns, float(0));
+      const int before_1_columns_2 = pto::clipped(1, t0_memory.shape[0], previous);
+      pto::load_tile<Spread, true, true>(before_1, t0_memory.data + previous, 0, 1, 1, before_1_columns_2, float(0));
+      before_1_columns = before_1_columns_2;
     }
     for (int64_t x_at_1 = first_1; x_at_1 < end_3; x_at_1 += 4096) {
       const int64_t left_2 = x_d0 - x_at_1;
@@ -79,8 +82,8 @@ extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) running_sum
       }
       if (!(x_at_1 >= 0)) pto::fail(failure, 4, x_at_1, 0);
       Spread::synchronise();
-      pto::store_tile<Spread, true, false>(y.data + x_at_1, 0, 1, 1, pto::clipped(x_4_columns, y.shape[0], x_at_1),
-          t1_4);
+      pto::store_tile<Spread, true, false>(y.data + x_at_1, 0, 1, 1,
+          pto::clipped((before_1_columns == 1 ? x_4_columns : 0), y.shape[0], x_at_1), t1_4);
     }
   }
 }

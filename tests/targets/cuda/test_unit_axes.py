@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""Axes of extent 1, and tiles that have one beyond their tensors: what is stored is what the CPU stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
+
+from .harness import emulated, needs_compiler
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(11)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def agree(kernel: Any, *args: Any) -> None:
+    """Emulated, simulated, compiled for the CPU and interpreted, a kernel writes the same."""
+    _, mine = emulated(kernel, *args, orders=(0, 5))
+    for run in (kernel, kernel.interpret):
+        theirs = [a.copy() for a in args]
+        run(*theirs)
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape, operation, made",
+    [
+        ((1, 4, 6), lambda t: t[:, :, 2], (1, 4)),
+        ((1, 1, 4, 6), lambda t: t[:, :, 1:3, 5], (1, 1, 2)),
+        ((4, 6, 1), lambda t: pl.sum(t, axis=(0, 2)), (6,)),
+        ((4, 6, 1), lambda t: pl.max(t, axis=(1, 2)), (4,)),
+        ((4, 6, 1), lambda t: pl.argmax(t, axis=0, keepdims=True), (1, 6, 1)),
+        ((2, 1, 3, 4), lambda t: pl.reduce(t, 0, pl.maximum), (1, 3, 4)),
+        ((2, 1, 3, 4), lambda t: pl.reduce((t, t + 1), 2, _larger)[1], (2, 1, 4)),
+    ],
+)
+def test_axes_of_extent_1_among_others(
+    shape: tuple[int, ...], operation: Callable[[Any], Any], made: tuple[int, ...]
+) -> None:
+    @pto.jit
+    def kernel(x, out):
+        for k in pl.range(2, parallel=True):
+            t = pl.load(x, [shape[0] * k, *[0] * (len(shape) - 1)], shape)
+            pl.store(operation(t), [made[0] * k, *[0] * (len(made) - 1)], out)
+
+    agree(kernel, normal(2 * shape[0], *shape[1:]), np.full((2 * made[0] + 1, *made[1:]), 7, np.float32))
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return (a[0], a[1]) if a[0] >= b[0] else (b[0], b[1])
+
+
+@pytest.mark.parametrize(
+    "shape, operation, made",
+    [
+        ((2, 3, 4), lambda t: pl.split(t, 2, axis=0)[1], (1, 3, 4)),
+        ((2, 3, 4), lambda t: t[1:2] @ pl.full([4, 2], 1.0, pl.f32), (1, 3, 2)),
+        ((1, 8), lambda t: pl.stack([t, t * 2], axis=1), (1, 2, 8)),
+        ((1, 8), lambda t: pl.stack([t, t * 2], axis=2), (1, 8, 2)),
+        ((1, 8), lambda t: pl.gather(t, pl.full([1, 1], 2, pl.i32), 1), (1, 1)),
+        ((1, 8), lambda t: pl.sum(t, axis=1, keepdims=True) + pl.arange(1), (1, 1)),
+        ((1, 8), lambda t: pl.reshape(t, [1, 8]) + 1, (1, 8)),
+    ],
+)
+def test_planes_and_rows_beyond_their_tensors_store_nothing(
+    shape: tuple[int, ...], operation: Callable[[Any], Any], made: tuple[int, ...]
+) -> None:
+    @pto.jit
+    def kernel(x, out):
+        for k in pl.range(3, parallel=True):
+            t = pl.load(x, [shape[0] * k, *[0] * (len(shape) - 1)], shape)
+            pl.store(operation(t), [made[0] * k, *[0] * (len(made) - 1)], out)
+
+    agree(kernel, normal(shape[0] + 1, *shape[1:]), np.full((3 * made[0] + 1, *made[1:]), 7, np.float32))
+
+
+@pto.jit
+def carried(x: pl.Tensor, rows: pl.Tensor, sums: pl.Tensor, folded: pl.Tensor):
+    for k in pl.range(3, parallel=True):
+        row = pl.load(x, [k, 0], [1, 8])
+        total = pl.sum(row, axis=1, keepdims=True)
+        for _ in range(3):
+            row = row * 2 + 1
+            total = total + 1
+        pl.store(row, [k, 0], rows)
+        pl.store(total, [k, 0], sums)
+        pl.store(pl.sum(row, axis=1), [k], folded)
+
+
+def test_a_row_beyond_its_tensor_stays_empty_in_a_loop() -> None:
+    outs = np.full((5, 8), 7, np.float32), np.full((5, 1), 7, np.float32), np.full(5, 7, np.float32)
+    agree(carried, normal(2, 8), *outs)
+
+
+@pto.jit
+def outer(x: pl.Tensor, y: pl.Tensor, products: pl.Tensor, shifted: pl.Tensor):
+    for k in pl.range(3, parallel=True):
+        column = pl.load(x, [0, k], [8, 1])
+        pl.store(column @ pl.load(y, [k, 0], [1, 6]), [8 * k, 0], products)
+        pl.store(pl.dot(column, pl.full([1, 6], float("inf"), pl.f32), pl.ones([8, 6])), [8 * k, 0], shifted)
+
+
+def test_a_product_of_what_lies_beyond_tensors_is_zero() -> None:
+    outs = np.full((24, 6), 7, np.float32), np.full((24, 6), 7, np.float32)
+    agree(outer, normal(8, 2) ** 2 + 1, normal(2, 6), *outs)
+    with pytest.raises(pto.LaunchError, match="differ along axis of the contraction: 0 and 1"):
+        args = normal(8, 1), normal(2, 6), *outs
+        emulate(outer.compile(*args, target="cuda"), *args)
