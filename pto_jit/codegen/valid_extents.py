@@ -110,6 +110,8 @@ class ValidExtents:
         (source,) = op.args
         assert isinstance(source, Var) and isinstance(source.type, TileType)
         axes = op.attr("axes")
+        if axes is None:  # an index of all elements
+            axes = tuple(range(source.type.rank))
         assert isinstance(axes, tuple)
         if op.attr("keepdims") is True:
             return 1 if axis in axes else self._origin(source, axis)

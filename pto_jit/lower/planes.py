@@ -47,8 +47,9 @@ def _of_function(func: Func) -> Func:
     for s in flat:
         for v in uses(s):
             readers[v.name] = readers.get(v.name, 0) + 1
+    handed = _temporaries(flat)
     loads = {s.results[0].name: s for s in flat if isinstance(s, Op) and s.op == "load" and not s.attr("pad")
-             and counts[s.results[0].name] == 1}  # fmt: skip
+             and counts[s.results[0].name] == 1 and s.args[0].name not in handed}  # type: ignore[union-attr]  # fmt: skip
     planes: dict[str, Op] = {}  # by the tile that is loaded
     for s in slices:
         source = s.args[0]
@@ -69,6 +70,15 @@ def _of_function(func: Func) -> Func:
         return None if part is None else _loaded(stmt, part, names)
 
     return rewrite_func(func, visit)
+
+
+def _temporaries(body: list[Stmt]) -> set[str]:
+    """Memory of tiles that scopes hand on, and views of it: what is loaded of it is the tile, if scopes become one."""
+    out: set[str] = set()
+    for s in body:
+        if isinstance(s, Op) and ((s.op == "alloc" and s.attr("tile")) or (s.op == "view" and s.args[0].name in out)):  # type: ignore[union-attr]
+            out.add(s.results[0].name)
+    return out
 
 
 def _is_plane(part: Op, load: Op) -> bool:

@@ -76,6 +76,14 @@ def test_a_returned_tile_has_its_valid_extents():
     assert check(f, X, 4).shape == (2, 4)
 
 
+def test_the_returned_index_of_all_elements_is_a_tile():
+    def f(x, r):
+        return pl.argmax(pl.load(x, [r, 0], [4, 4]), keepdims=True)
+
+    for r in (0, 4):
+        assert check(f, X, r).shape == (1, 1)
+
+
 def test_several_returned_tiles_and_numbers():
     def f(x, r):
         t = pl.load(x, [r, 0], [4, 4])

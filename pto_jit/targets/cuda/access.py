@@ -61,7 +61,7 @@ class AccessWriter(TileWriter):
             axes.append(self.axis(extent, inside, fits=self.facts.fits(result.name, k)))
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
-        tile = Tile(result.type.dtype, kept, rows, columns, lambda i, j: "", standing=standing)
+        tile = Tile(result.type.dtype, kept, rows, columns, lambda i, j: "", standing=standing, lead=self.lead_of(axes))
         at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
         last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
         before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"

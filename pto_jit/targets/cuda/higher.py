@@ -107,8 +107,7 @@ class HigherWriter(LayoutWriter):
         for k, (axis, start, extent) in enumerate(zip(axes, starts, extents, strict=True)):
             parts.append(self._part(op, axis, k, start, extent))
             if k in drop and not axis.full:  # type: ignore[operator]
-                self.check(f"{self.scalar(start)} < {axis.valid}", "BoundsError", OUTSIDE.format(axis=k), op.loc,
-                           self.scalar(start), axis.valid)  # fmt: skip
+                self.check_index(op, start, axis, k, "1" if k < lead else tile.lead)
         kept = [k for k in range(rank) if k not in drop]  # type: ignore[operator]
         out = self._tile_of([parts[k] for k in kept], tile, op)
         shown = kept[len(kept) - len(out.axes) :]

@@ -63,7 +63,7 @@ class LayoutWriter(PlaceWriter):
 
     def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
         count = max(len(t.axes) for t in tiles)
-        aligned = [(UNIT,) * (count - len(t.axes)) + t.axes for t in tiles]
+        aligned = [t.hidden(count - len(t.axes)) + t.axes for t in tiles]
         axes = [self._joined(list(column), op) for column in zip(*aligned, strict=True)]
         laid = [self._as(t, axes, own) for t, own in zip(tiles, aligned, strict=True)]
         _, rows, columns = self.placed(axes, op.loc)
@@ -79,7 +79,7 @@ class LayoutWriter(PlaceWriter):
 
     def laid(self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None]) -> Tile:
         rank, rows, columns = self.placed(axes, self.func.loc)
-        out = replace(tile, rank=rank, rows=rows, columns=columns, standing=False)
+        out = replace(tile, rank=rank, rows=rows, columns=columns, standing=False, lead=self.lead_of(axes))
         if tile.is_uniform:
             return replace(out, array=None)
         if self._stays(tile, axes, which):
@@ -166,13 +166,12 @@ class LayoutWriter(PlaceWriter):
         """A tile without elements that has such axes."""
         rank, rows, columns = self.placed(axes, op.loc)
         return replace(like, rank=rank, rows=rows, columns=columns, standing=False, array=None,
-                       element=lambda i, j: "")  # fmt: skip
+                       element=lambda i, j: "", lead=self.lead_of(axes))  # fmt: skip
 
     def _all_axes(self, operand: Operand) -> tuple[Tile, list[Axis]]:
         """A tile, and its axes as the program counts them."""
         tile = self._lying(operand)
-        axes = tile.axes
-        return tile, [UNIT] * (operand.type.rank - len(axes)) + list(axes)  # type: ignore[union-attr]
+        return tile, [*tile.hidden(operand.type.rank - len(tile.axes)), *tile.axes]  # type: ignore[union-attr]
 
 
 def _is_column(tile: Tile) -> bool:

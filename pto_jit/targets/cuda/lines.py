@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.lower.wholes.lines import axis_along
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.moves import MoveWriter
@@ -142,7 +143,8 @@ class LineWriter(MoveWriter):
         rule = self._rule_by(op, op.args[:count])
         state, folded = self._stated(sources, rule), self.names.fresh("folded")
         axis = self._along(source, down)
-        rows, columns = UNIT if down else source.rows, source.columns if down else UNIT
+        gone = self.one_of(op, source, reduced_axes(op))
+        rows, columns = gone if down else source.rows, source.columns if down else gone
         kept = replace(source, rows=rows, columns=columns, array=None)
         nr, nc = self.slots(kept)
         self.text.line(f"{rule.state} {folded}[{nr}][{nc}];")

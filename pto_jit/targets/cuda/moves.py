@@ -14,6 +14,7 @@ from pto_jit.targets.cuda.values import UNIT, Axis, Tile, total
 from pto_jit.targets.source.scalars import register_type
 
 HOLE = "{what} of an incomplete tile: {{0}} of {{1}} elements along axis {axis} are valid"
+OUTSIDE = "index {{0}} is outside the {{1}} valid elements of axis {axis}"
 SLICE = "a slice of a tile starts at {{0}} with extent {{1}} along axis {axis}"
 
 
@@ -156,12 +157,10 @@ class MoveWriter(ReductionWriter):
         drop = op.attr("drop") or ()
         axes: list[Axis] = []
         for axis, (start, extent) in enumerate(zip(starts, extents, strict=True)):
-            have = source.axes[axis - lead] if axis >= lead else UNIT
+            have = source.axes[axis - lead] if axis >= lead else source.hidden(lead)[axis]
             axes.append(self._part(op, have, axis, start, extent))
             if axis in drop and not have.full:  # type: ignore[operator]
-                self.check(f"{self.scalar(start)} < {have.valid}", "BoundsError",
-                           f"index {{0}} is outside the {{1}} valid elements of axis {axis}", op.loc,
-                           self.scalar(start), have.valid)  # fmt: skip
+                self.check_index(op, start, have, axis, "1" if axis < lead else source.lead)
         kept = [a for k, a in enumerate(axes) if k not in drop]  # type: ignore[operator]
         both = list(axes[lead:])  # as rows and columns of the source
         rows, columns = both if len(both) == 2 else (both[0], UNIT) if source.standing else (UNIT, both[0])
@@ -183,6 +182,12 @@ class MoveWriter(ReductionWriter):
         source = self.materialised(source)
         memory = self._sliced_memory(op, source)
         self._pick_up(op.results[0], result, memory, at, down=down)
+
+    def check_index(self, op: Op, index: Operand, have: Axis, axis: int, lead: str) -> None:
+        """An index of an axis is one of a valid element, unless the tile has none as a leading axis has none."""
+        text = self.scalar(index)
+        inside = f"{text} < {have.valid}" if lead == "1" else f"{text} < {have.valid} || {lead} == 0"
+        self.check(inside, "BoundsError", OUTSIDE.format(axis=axis), op.loc, text, have.valid)
 
     def _sliced_memory(self, op: Op, source: Tile) -> str:
         """Where a tile stands in shared memory for its slices: slices one after the other read it there."""

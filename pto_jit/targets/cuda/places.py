@@ -11,12 +11,11 @@ from pto_jit.ir.nodes import Const, Op, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.lines import LineWriter
-from pto_jit.targets.cuda.moves import HOLE, pitch_of
+from pto_jit.targets.cuda.moves import HOLE, OUTSIDE, pitch_of
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 from pto_jit.targets.cuda.values import UNIT, Axis, Site, Tile, in_array
 from pto_jit.targets.source.scalars import register_type
 
-OUTSIDE = "index {{0}} is outside the {{1}} valid elements of axis {axis}"
 NO_INDEX = "{what}: index {{0}} is outside [0, {{1}})"
 _ATOMIC = {"atomic_add": "AtomicSum", "atomic_max": "AtomicMaximum", "atomic_min": "AtomicMinimum"}
 At = Callable[[str, str, str, str], str]

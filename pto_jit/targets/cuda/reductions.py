@@ -27,6 +27,7 @@ class ReductionWriter(AccessWriter):
         source, result = self.tile(op.args[0]), op.results[0]
         over = reduced_axes(op)
         axes = source.axes
+        gone = self.one_of(op, source, over)
         lead = len(op.args[0].type.shape) - len(axes)  # type: ignore[union-attr]
         over = tuple(a - lead for a in over if a >= lead)
         down = len(axes) - 1 if len(axes) > 1 else int(source.standing)  # so many of them are rows
@@ -36,7 +37,7 @@ class ReductionWriter(AccessWriter):
         index = op.op in ("argmax", "argmin")
         typ, rule = self._rule(op, source.dtype, dtype)
         rows, columns = (
-            UNIT if over_it else sized(axis)
+            gone if over_it else sized(axis)
             for over_it, axis in ((over_rows, source.rows), (over_columns, source.columns))
         )  # fmt: skip
         if over_rows and source.rows.parts:  # with what is left of axes of extent 1
@@ -77,6 +78,11 @@ class ReductionWriter(AccessWriter):
             return
         place = replace(kept, element=lambda i, j: f"{typ}(pto::place_of({one(i, j)}))")
         self.put(result, place if op.attr("keepdims") else self.without_axes(place, op, reduced_axes(op)))
+
+    def one_of(self, op: Op, source: Tile, over: Sequence[int]) -> Axis:
+        """What a reduced axis becomes: empty where a leading axis of the tile is, unless that is reduced, too."""
+        lead = op.args[0].type.rank - len(source.axes)  # type: ignore[union-attr]
+        return UNIT if set(range(lead)) <= set(over) else replace(UNIT, valid=source.lead)
 
     def without_axes(self, tile: Tile, op: Op, over: Sequence[int]) -> Tile:
         """What an operation has reduced to one element along some axes, counted as the program does, without these."""

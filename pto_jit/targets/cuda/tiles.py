@@ -25,7 +25,7 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 from pto_jit.targets.cuda.units import UnitAxes
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, merged
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, merged, times
 from pto_jit.targets.source.scalars import register_type
 
 EXTENTS = "tiles with {0} and {1} valid elements along one axis meet"
@@ -99,10 +99,9 @@ class TileWriter(RuleWriter):
         Where one that is left out is empty, so are all others: products of such tiles contract as much of either.
         """
         rank = len(axes)
-        outside: list[str] = []
-        while len(axes) > 2 and axes[0].unit:
-            outside += [f"{axes[0].valid} > 0"] if not axes[0].full else []
-            axes = axes[1:]
+        count = _hidden(axes)
+        outside = [f"{a.valid} > 0" for a in axes[:count] if not a.full]
+        axes = axes[count:]
         if outside:
             axes = [replace(a, valid=f"({' && '.join(outside)} ? {a.valid} : 0)") for a in axes]
         if not axes:
@@ -110,6 +109,10 @@ class TileWriter(RuleWriter):
         if len(axes) == 1:
             return (1, axes[0], UNIT) if standing else (1, UNIT, axes[0])
         return rank, axes[0] if len(axes) == 2 else merged(axes[:-1]), axes[-1]
+
+    def lead_of(self, axes: Sequence[Axis]) -> str:
+        """`lead` of a tile that has these axes."""
+        return times(dict.fromkeys(a.valid for a in axes[: _hidden(axes)] if not a.full))
 
     # -- definitions ----------------------------------------------------------------------------------------------
 
@@ -136,7 +139,11 @@ class TileWriter(RuleWriter):
         elif rank > 1:
             rows = counted(rows, len(axes) - 2, f"{name}_rows")
         columns = counted(columns, len(axes) - 1, f"{name}_columns")
-        tile = Tile(var.type.dtype, rank, rows, columns, in_array(name, rows.unit, columns.unit), name)
+        lead = "1"
+        if not all(self.units.are_complete(var, k) for k in range(_hidden(axes))):
+            lead = self.names.fresh(f"{name}_lead")
+            wanted.append(lead)
+        tile = Tile(var.type.dtype, rank, rows, columns, in_array(name, rows.unit, columns.unit), name, lead=lead)
         nr, nc = self.slots(tile)
         self.text.line(f"{typ} {name}[{nr}][{nc}];")
         if wanted:
@@ -193,6 +200,8 @@ class TileWriter(RuleWriter):
         for to, axis in zip(mine, new, strict=True):
             if to.valid not in ("1", axis.valid):
                 self.text.line(f"{to.valid} = {axis.valid};")
+        if known.lead not in ("1", tile.lead):
+            self.text.line(f"{known.lead} = {tile.lead};")
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:
         """Whether the only reader is an operation of this block that looks at each element once."""
@@ -320,7 +329,7 @@ class TileWriter(RuleWriter):
             raise unsupported("a reshape that moves elements", op.loc, "load the tile in the shape that is wanted")
         old = op.args[0].type.shape  # type: ignore[union-attr]
         own = source.axes
-        own = (UNIT,) * (len(old) - len(own)) + own  # what is before the last two axes is 1
+        own = source.hidden(len(old) - len(own)) + own  # what is before the last two axes is 1
         axes = [UNIT if i is None else own[i] for i in which]
         moves = None in which or len(which) < len(own)
         for axis in dict.fromkeys(a for a in own if moves and a.unit and not a.full):
@@ -347,9 +356,9 @@ class TileWriter(RuleWriter):
         self.put(op.results[0], Tile(source.dtype, rank, rows, columns, element), stable=self.stable(op.args))
 
     def _valid(self, op: Op) -> None:
-        axes = self.tile(op.args[0]).axes
-        at = int(op.attr("axis")) - (op.args[0].type.rank - len(axes))  # type: ignore[union-attr, arg-type]
-        axis = axes[at] if at >= 0 else UNIT
+        tile = self.tile(op.args[0])
+        axes = tile.hidden(op.args[0].type.rank - len(tile.axes)) + tile.axes  # type: ignore[union-attr]
+        axis = axes[int(op.attr("axis"))]  # type: ignore[arg-type]
         text = axis.valid if op.op == "valid" else axis.declared
         self.define(op.results[0], text.removeprefix("int(").removesuffix(")") if text.startswith("int(") else text)
 
@@ -384,7 +393,7 @@ class TileWriter(RuleWriter):
                 text = texts[i, j] = self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
             return text
 
-        tile = Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing)
+        tile = Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing, lead=_lead(tiles))
         if op.op == "div" and register_type(dtype) == "float" and not columns.unit and _one_for_a_row(operands[1]):
             self._divide_rows(result, tile, *operands)
         else:
@@ -449,6 +458,16 @@ class TileWriter(RuleWriter):
             alive = " && ".join(f"{e} == 1" for e in dict.fromkeys(empty))
             return replace(out, valid=f"({alive} ? {out.valid} : 0)")
         return out
+
+
+def _hidden(axes: Sequence[Axis]) -> int:
+    """How many leading axes of extent 1 a tile does not show: not its last two axes."""
+    return next((k for k, a in enumerate(axes[:-2]) if not a.unit), max(0, len(axes) - 2))
+
+
+def _lead(tiles: Sequence[Tile]) -> str:
+    """`lead` of what tiles become together."""
+    return times(dict.fromkeys(t.lead for t in tiles if t.lead != "1"))
 
 
 def _repeated(axis: Axis, wanted: Axis) -> Axis:

@@ -110,7 +110,8 @@ class Tile:
     """A tile value: `element(i, j)` is its C expression for slot (i, j).
 
     rank 1 stands for one row (`standing`: for one column); of more than two axes all but the last are its rows.
-    `array` is the name when it lies in an array of its own.
+    `array` is the name when it lies in an array of its own; `lead`: how many elements the axes of extent 1 have that
+    are before those it shows: where there is none, its rows and columns have none either.
     """
 
     dtype: DType
@@ -120,6 +121,11 @@ class Tile:
     element: Callable[[str, str], str]
     array: str | None = None
     standing: bool = False
+    lead: str = "1"
+
+    def hidden(self, count: int) -> tuple[Axis, ...]:
+        """So many axes of extent 1 before those that it shows."""
+        return (replace(UNIT, valid=self.lead), *[UNIT] * (count - 1)) if count > 0 else ()
 
     @property
     def axes(self) -> tuple[Axis, ...]:

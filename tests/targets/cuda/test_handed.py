@@ -258,3 +258,21 @@ def test_a_tensor_and_a_part_of_it_are_written_one_after_the_other() -> None:
     np.testing.assert_array_equal(got, [39, 39, *[78] * 38])
     _, (got,) = emulated(in_place, x)
     np.testing.assert_array_equal(got, np.full(40, 40))
+
+
+@pto.incore
+def first_row(tile):
+    return tile[0, :]
+
+
+@needs_compiler
+def test_an_in_core_function_returns_a_row_of_a_tile() -> None:
+    @pto.jit
+    def kernel(x: pl.Tensor, y: pl.Tensor):
+        for k in pl.range(x.shape[0], parallel=True):
+            tile = pl.load(x, [k, 0], [1, 8])
+            pl.store(first_row(tile), [8 * k], y)
+
+    x = np.arange(24, dtype=np.float32).reshape(3, 8)
+    _, (_, y) = emulated(kernel, x, np.zeros(24, np.float32))
+    np.testing.assert_array_equal(y, x.ravel())

@@ -61,6 +61,12 @@ def _larger(a: Any, b: Any) -> Any:
     return (a[0], a[1]) if a[0] >= b[0] else (b[0], b[1])
 
 
+def _doubled(t: Any) -> Any:
+    for _ in pl.range(3):
+        t = t * 2
+    return t
+
+
 @pytest.mark.parametrize(
     "shape, operation, made",
     [
@@ -68,6 +74,14 @@ def _larger(a: Any, b: Any) -> Any:
         ((2, 3, 4), lambda t: t[1:2] @ pl.full([4, 2], 1.0, pl.f32), (1, 3, 2)),
         ((1, 8), lambda t: pl.stack([t, t * 2], axis=1), (1, 2, 8)),
         ((1, 8), lambda t: pl.stack([t, t * 2], axis=2), (1, 8, 2)),
+        ((1, 4, 6), lambda t: pl.sum(t, axis=(1, 2)), (1,)),
+        ((1, 4, 6), lambda t: pl.mean(t * 2, axis=2), (1, 4)),
+        ((1, 4, 6), lambda t: pl.argmin(t, axis=1, keepdims=True), (1, 1, 6)),
+        ((1, 4, 6), lambda t: pl.reduce(t, (1, 2), pl.maximum), (1,)),
+        ((1, 4, 6), lambda t: pl.max(_doubled(t), axis=(1, 2), keepdims=True), (1, 1, 1)),
+        ((1, 4, 6), lambda t: t[:, 1], (1, 6)),
+        ((1, 2, 4, 6), lambda t: t[:, :, 3], (1, 2, 6)),
+        ((1, 4, 6), lambda t: pl.full([1], pl.valid_shape(t)[0], pl.f32), (1,)),
         ((1, 8), lambda t: pl.gather(t, pl.full([1, 1], 2, pl.i32), 1), (1, 1)),
         ((1, 8), lambda t: pl.sum(t, axis=1, keepdims=True) + pl.arange(1), (1, 1)),
         ((1, 8), lambda t: pl.reshape(t, [1, 8]) + 1, (1, 8)),
