@@ -237,8 +237,14 @@ def leading(x: pl.Tensor, out: pl.Tensor, sums: pl.Tensor, best: pl.Tensor, at):
     for b in pl.range(2, parallel=True):
         t = pl.load(x, [at + b, 0, 0], [1, 4, 16])
         pl.store(t + 1.0, [b, 0, 0], out)
-        sums[b] = pl.sum(pl.reshape(t, [4, 16]))
+        sums[b] = pl.sum(t)
         pl.store(pl.argmax(t, axis=0), [4 * b, 0], best)
+
+
+@pto.jit
+def planes(x: pl.Tensor, sums: pl.Tensor, at):
+    for b in pl.range(2, parallel=True):
+        sums[b] = pl.sum(pl.reshape(pl.load(x, [at + b, 0, 0], [1, 4, 16]), [4, 16]))
 
 
 def test_axes_of_extent_1_in_front_may_lie_outside_of_the_tensor() -> None:
@@ -248,6 +254,11 @@ def test_axes_of_extent_1_in_front_may_lie_outside_of_the_tensor() -> None:
     np.testing.assert_array_equal(out, np.stack([x[2] + 1, np.full((4, 16), 7, np.float32)]))
     np.testing.assert_allclose(sums, [x[2].sum(dtype=np.float64), 0], rtol=1e-5)
     assert (best[:4] == 0).all()
+    _, (_, sums, _) = emulated(planes, x, np.ones(2, np.float32), 1, orders=(0,))
+    np.testing.assert_allclose(sums, x[1:].sum((1, 2), dtype=np.float64), rtol=1e-5)
+    for run in (planes, lambda *args: emulate(planes.compile(*args, target="cuda"), *args)):
+        with pytest.raises(pto.BoundsError, match="reshape of an incomplete tile"):
+            run(x, np.ones(2, np.float32), 2)
 
 
 @pto.jit
