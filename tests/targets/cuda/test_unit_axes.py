@@ -118,6 +118,23 @@ def test_a_row_beyond_its_tensor_stays_empty_in_a_loop() -> None:
 
 
 @pto.jit
+def met(x: pl.Tensor, y: pl.Tensor, sums: pl.Tensor, added: pl.Tensor):
+    for k in pl.range(3, parallel=True):
+        row = pl.load(y, [k, 0], [1, 8])
+        pl.store(pl.load(x, [k, 0], [1, 8]) + row, [k, 0], sums)
+        total = pl.zeros([1, 8], pl.f32)
+        for _ in range(2):
+            total = total + row
+        pl.store(total, [k, 0], added)
+
+
+@pytest.mark.parametrize("rows", [(3, 1), (1, 2)])
+def test_a_row_that_meets_one_beyond_its_tensor_is_empty(rows: tuple[int, int]) -> None:
+    outs = np.full((4, 8), 7, np.float32), np.full((4, 8), 7, np.float32)
+    agree(met, *(normal(n, 8) for n in rows), *outs)
+
+
+@pto.jit
 def outer(x: pl.Tensor, y: pl.Tensor, products: pl.Tensor, shifted: pl.Tensor):
     for k in pl.range(3, parallel=True):
         column = pl.load(x, [0, k], [8, 1])
