@@ -38,8 +38,9 @@ class UnitAxes:
         self.is_below = is_below
         self.makers: dict[str, list[Op]] = {}
         for s in statements(body):
-            for r in s.results if isinstance(s, Op) else ():
-                self.makers.setdefault(r.name, []).append(s)
+            if isinstance(s, Op):
+                for r in s.results:
+                    self.makers.setdefault(r.name, []).append(s)
 
     def are_complete(self, tile: Operand, axis: int) -> bool:
         """Whether an axis of extent 1 of a tile surely has its element, whenever the tile has a value."""
