@@ -132,7 +132,7 @@ class HigherWriter(LayoutWriter):
                 self.check(f"{axes[at].valid} == {axes[at].declared}", "BoundsError",
                            HOLE.format(what="concat", axis=at), op.loc, axes[at].valid, axes[at].declared)  # fmt: skip
         starts = [" + ".join(axes[at].declared for axes in all_axes[:k]) or "0" for k in range(len(tiles) + 1)]
-        joined = [self._end_to_end(op, list(parts)) if k == at else self._joined(parts, op)
+        joined = [self._end_to_end(op, list(parts)) if k == at else self._side_by_side(parts, op)
                   for k, parts in enumerate(zip(*all_axes, strict=True))]  # fmt: skip
         out = self._tile_of(joined, tiles[0], op)
         tiles = [self._cut(t, [own[k] if k == at else axis for k, axis in enumerate(joined)], own)
@@ -168,7 +168,7 @@ class HigherWriter(LayoutWriter):
             return
         pairs = [self._all_axes(a) for a in op.args]
         tiles, at = [t for t, _ in pairs], int(op.attr("axis"))  # type: ignore[call-overload]
-        joined = [self._joined(list(axes), op) for axes in zip(*(a for _, a in pairs), strict=True)]
+        joined = [self._side_by_side(list(axes), op) for axes in zip(*(a for _, a in pairs), strict=True)]
         tiles = [self._cut(tile, joined, own) for tile, own in pairs]
         fits = all(a.fits or a.unit for _, axes in pairs for a in axes)
         joined.insert(at, self.axis(Const(len(tiles), ScalarType(i64)), fits=fits))

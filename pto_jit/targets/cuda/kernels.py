@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
+from functools import cache, partial
 from typing import Any
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
@@ -176,7 +177,8 @@ def write_kernel(
     bring operands of products for later iterations (else just before the products, where others have left memory).
     """
     streamed = streamed_loads(func)
-    func = with_extents(without_thin_products(func, streamed))
+    known = cache(partial(gather, func, dims, fitting))
+    func = with_extents(without_thin_products(func, streamed, lambda *place: known().is_below(*place)))
     multiplies = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
     func = along_rows(func if multiplies else in_parts(func, fitting), products=multiplies)
     facts = gather(func, dims, fitting)

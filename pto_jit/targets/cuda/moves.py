@@ -10,6 +10,7 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.reductions import ReductionWriter
+from pto_jit.targets.cuda.tiles import EXTENTS
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, total
 from pto_jit.targets.source.scalars import register_type
 
@@ -135,7 +136,7 @@ class MoveWriter(ReductionWriter):
         declared, last = total(p.declared for p in parts), parts[-1]
         valid = declared if last.full else total((starts[-1], last.valid))
         along = Axis(False, total(p.capacity for p in parts), declared, valid, all(p.fits for p in parts))
-        across = self._joined([t.columns if down else t.rows for t in tiles], op)
+        across = self._side_by_side([t.columns if down else t.rows for t in tiles], op)
         result = replace(tiles[0], rows=along if down else across, columns=across if down else along, array=None,
                          element=lambda i, j: "")  # fmt: skip
         if memory is None:
@@ -148,6 +149,14 @@ class MoveWriter(ReductionWriter):
             self._lay_down(tile, memory, (start, "0") if down else ("0", start))
         self.text.line("Spread::synchronise();")
         return result, memory
+
+    def _side_by_side(self, axes: Sequence[Axis], op: Op) -> Axis:
+        """The axis that several become of tiles that are put next to each other: they are equally long."""
+        first = next((a for a in axes if not a.fits), axes[0])
+        for other in axes if first.unit else ():  # longer ones are compared where they meet
+            if other.valid != first.valid and not other.fits:
+                self.check(f"{other.valid} == {first.valid}", "LaunchError", EXTENTS, op.loc, first.valid, other.valid)
+        return self._joined(axes, op)
 
     def _tile_slice(self, op: Op) -> None:
         source = self.tile(op.args[0])

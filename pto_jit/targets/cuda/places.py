@@ -125,7 +125,7 @@ class PlaceWriter(LineWriter):
         down = axis == 0  # the tiles become rows
         tiles = [self.turned(t) if t.standing == down and not t.is_unit else t for t in tiles]
         along = self.axis(Const(len(tiles), op.args[0].type), fits=all(t.columns.fits and t.rows.fits for t in tiles))  # type: ignore
-        across = self._joined([t.columns if down else t.rows for t in tiles], op)
+        across = self._side_by_side([t.axes[0] for t in tiles], op)
         result = replace(tiles[0], rank=2, rows=along if down else across, columns=across if down else along,
                          standing=False, array=None, element=lambda i, j: "")  # fmt: skip
         memory = self._exchange_memory(result)

@@ -23,7 +23,7 @@ from collections import Counter
 
 from pto_jit.dtypes import DType, bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Attr, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.groups.fitting import fitting_axes
@@ -33,7 +33,7 @@ from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.shapes import is_high
-from pto_jit.targets.cuda.units import UnitAxes
+from pto_jit.targets.cuda.units import IsBelow, UnitAxes, never_below
 
 Shape = tuple[int | None, ...]
 _INDEX = ScalarType(i64)
@@ -100,11 +100,14 @@ def is_thin(op: Op) -> bool:
     return op.op == "dot" and not is_high(op.results[0]) and 1 in _extents(op)
 
 
-def without_thin_products(func: Func, streamed: frozenset[str]) -> Func:
-    """A kernel whose products with an axis of extent 1 are those of one row by a streamed load."""
+def without_thin_products(func: Func, streamed: frozenset[str], is_below: IsBelow = never_below) -> Func:
+    """A kernel whose products with an axis of extent 1 are those of one row by a streamed load.
+
+    is_below: whether a number is known to be less than an extent of a tensor.
+    """
     if not any(isinstance(s, Op) and is_thin(s) and not _streams(s, streamed) for s in statements(func.body)):
         return func
-    rewriter = _Rewriter(block_defs(func.body) | {p.name for p in func.params}, func.body)
+    rewriter = _Rewriter(block_defs(func.body) | {p.name for p in func.params}, UnitAxes(func.body, is_below))
 
     def rewritten(s: Stmt) -> tuple[Stmt, ...] | None:
         thin = isinstance(s, Op) and is_thin(s) and not _streams(s, streamed)
@@ -144,10 +147,10 @@ def _extents(op: Op) -> tuple[int | None, int | None, int | None]:
 
 
 class _Rewriter:
-    def __init__(self, taken: set[str], body: Block) -> None:
+    def __init__(self, taken: set[str], units: UnitAxes) -> None:
         self.taken = taken
-        self.fitting = fitting_axes(body)
-        self.units = UnitAxes(body)
+        self.units = units
+        self.fitting = fitting_axes(units.body)
         self.out: list[Stmt] = []
         self.loc: Loc
 
@@ -168,6 +171,9 @@ class _Rewriter:
         else:
             terms = self._op("mul", "terms", dtype, (depth, columns), self._turned(left), right)
             total = self._op("sum", "sum", dtype, (1, columns), terms, attrs=(("axes", (down,)), ("keepdims", True)))
+        for k, axis in ((0, down), (1, along)) if depth != 1 else ():
+            if (rows, columns)[k] == 1:
+                total = self._as_empty(total, op.args[k], axis, rank - 1 - k)
         result = op.results[0]
         if len(op.args) > 2:
             start = self._cast(op.args[2], dtype)
@@ -176,6 +182,18 @@ class _Rewriter:
         attrs = () if name == "copy" else (("dtype", result.type.dtype),)
         self.out.append(Op(name, (result,), (total,), attrs, (), self.loc))
         return tuple(self.out)
+
+    def _as_empty(self, total: Var, operand: Operand, axis: int, other: int) -> Var:
+        """A tile of which an axis of extent 1 is empty where that of an operand is: the sums have one element there.
+
+        other: the axis of the operand that is contracted.
+        """
+        if self.units.are_complete(operand, axis):
+            return total
+        some = self._op("any", "some", bool_, (1, 1), operand, attrs=(("axes", (other,)), ("keepdims", True)))
+        kind = total.type
+        assert isinstance(kind, TileType)
+        return self._op("select", "sum", kind.dtype, kind.shape, some, total, total)
 
     def _not_empty(self, op: Op, left: Operand, right: Operand) -> tuple[Operand, Operand]:
         """The operands of a product that contracts one element, or none: then one of them is zeros."""

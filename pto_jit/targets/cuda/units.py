@@ -23,6 +23,9 @@ _ALIKE = frozenset("sort argsort cumsum cumprod assoc_scan map flip".split())
 """Operations whose results are as long as their operands."""
 
 
+IsBelow = Callable[[Var, str, int], bool]
+
+
 def never_below(offset: Var, tensor: str, axis: int) -> bool:
     """For `UnitAxes`, where nothing is known of numbers."""
     return False
@@ -34,8 +37,8 @@ class UnitAxes:
     is_below: whether a number is known to be less than an extent of a tensor.
     """
 
-    def __init__(self, body: Block, is_below: Callable[[Var, str, int], bool] = never_below) -> None:
-        self.is_below = is_below
+    def __init__(self, body: Block, is_below: IsBelow = never_below) -> None:
+        self.body, self.is_below = body, is_below
         self.makers: dict[str, list[Op]] = {}
         for s in statements(body):
             if isinstance(s, Op):

@@ -74,6 +74,8 @@ def _doubled(t: Any) -> Any:
         ((2, 3, 4), lambda t: t[1:2] @ pl.full([4, 2], 1.0, pl.f32), (1, 3, 2)),
         ((1, 8), lambda t: pl.stack([t, t * 2], axis=1), (1, 2, 8)),
         ((1, 8), lambda t: pl.stack([t, t * 2], axis=2), (1, 8, 2)),
+        ((1,), lambda t: pl.stack([t, t * 2], axis=1), (1, 2)),
+        ((1, 8), lambda t: pl.sum(t @ pl.full([8, 4], 2.0, pl.f32), axis=1), (1,)),
         ((1, 4, 6), lambda t: pl.sum(t, axis=(1, 2)), (1,)),
         ((1, 4, 6), lambda t: pl.mean(t * 2, axis=2), (1, 4)),
         ((1, 4, 6), lambda t: pl.argmin(t, axis=1, keepdims=True), (1, 1, 6)),
@@ -132,6 +134,26 @@ def met(x: pl.Tensor, y: pl.Tensor, sums: pl.Tensor, added: pl.Tensor):
 def test_a_row_that_meets_one_beyond_its_tensor_is_empty(rows: tuple[int, int]) -> None:
     outs = np.full((4, 8), 7, np.float32), np.full((4, 8), 7, np.float32)
     agree(met, *(normal(n, 8) for n in rows), *outs)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b: pl.stack([a, b], axis=1),
+        lambda a, b: pl.reshape(pl.concat([a, b], axis=1), [1, 2, 8]),
+    ],
+)
+def test_a_row_does_not_stand_next_to_one_beyond_its_tensor(join: Callable[[Any, Any], Any]) -> None:
+    @pto.jit
+    def kernel(x, y, out):
+        for k in pl.range(3, parallel=True):
+            pl.store(join(pl.load(x, [k, 0], [1, 8]), pl.load(y, [k, 0], [1, 8])), [k, 0, 0], out)
+
+    agree(kernel, normal(3, 8), normal(3, 8), np.zeros((3, 2, 8), np.float32))
+    args = normal(3, 8), normal(2, 8), np.zeros((3, 2, 8), np.float32)
+    for run in (kernel, lambda *args: emulate(kernel.compile(*args, target="cuda"), *args)):
+        with pytest.raises(pto.LaunchError, match="valid"):
+            run(*args)
 
 
 @pto.jit
