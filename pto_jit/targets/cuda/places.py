@@ -98,13 +98,16 @@ class PlaceWriter(LineWriter):
         tile = self._lying(op.args[0])
         rank = op.args[0].type.rank  # type: ignore[union-attr]
         where = ["0", "0"]
-        for k, index in enumerate(op.args[1:]):
-            axis = (tile.rows, tile.columns)[k - rank] if rank - k <= 2 and (k == rank - 1 or tile.rank > 1) else UNIT
+        axes = tile.hidden(rank - len(tile.axes)) + tile.axes
+        for k, (axis, index) in enumerate(zip(axes, op.args[1:], strict=True)):
             sure = isinstance(index, Const) and axis.full and axis.declared.isdigit()
             text = self.scalar(index)
-            if not (sure and 0 <= index.value < int(axis.declared)):  # type: ignore[union-attr]
-                text = self._index(text, axis.valid, OUTSIDE.format(axis=k), op)
-                text = self._kept(text)
+            if axis.unit and not (sure and index.value == 0):  # type: ignore[union-attr]
+                self.check(f"{text} == 0 && {axis.valid} > 0", "BoundsError", OUTSIDE.format(axis=k), op.loc, text,
+                           axis.valid)  # fmt: skip
+                text = "0"
+            elif not (sure and 0 <= index.value < int(axis.declared)):  # type: ignore[union-attr]
+                text = self._kept(self._index(text, axis.valid, OUTSIDE.format(axis=k), op))
             if k >= rank - 2:
                 where[k - rank] = text
         if tile.is_unit:

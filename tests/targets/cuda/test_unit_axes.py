@@ -156,6 +156,22 @@ def test_a_row_does_not_stand_next_to_one_beyond_its_tensor(join: Callable[[Any,
             run(*args)
 
 
+@pytest.mark.parametrize(
+    "element", [lambda t: t[:, 0][0], lambda t: pl.max(t, axis=1)[0], lambda t: pl.sum(t, axis=1, keepdims=True)[0, 0]]
+)
+def test_a_row_beyond_its_tensor_has_no_element(element: Callable[[Any], Any]) -> None:
+    @pto.jit
+    def kernel(x, out):
+        for k in pl.range(2, parallel=True):
+            out[k] = element(pl.load(x, [k, 0], [1, 8]))
+
+    agree(kernel, normal(2, 8), np.zeros(2, np.float32))
+    args = normal(1, 8), np.zeros(2, np.float32)
+    for run in (kernel, lambda *args: emulate(kernel.compile(*args, target="cuda"), *args)):
+        with pytest.raises(pto.BoundsError, match="index 0 is outside the 0 valid elements of axis 0"):
+            run(*args)
+
+
 @pto.jit
 def outer(x: pl.Tensor, y: pl.Tensor, products: pl.Tensor, shifted: pl.Tensor):
     for k in pl.range(3, parallel=True):
