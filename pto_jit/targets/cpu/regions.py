@@ -271,14 +271,14 @@ def _fold_each(
         def elements(k: Index) -> list[Value]:
             return [element(t, a, k) for t, a in zip(tiles, op.args, strict=False)]
 
-        def one_by_one() -> Sequence[Value]:
+        def one_by_one() -> int:
             begin(elements(0) if inits is None else inits)
-            return (i64(int(inits is None)),)
+            return int(inits is None)
 
         def in_shares() -> Sequence[Value]:
             parts, done = _shares(w, op, tiles, [address(w, t, place(0)) for t in tiles], valid[axis])
             if not parts:
-                return one_by_one()
+                return (i64(one_by_one()),)
 
             def states(k: Index) -> list[Value]:
                 return [read(w, part, [k]) for part in parts]
@@ -287,8 +287,12 @@ def _fold_each(
             code.loop(int(inits is None), _SHARES, body=lambda k, _: go_on(states(k)), name="parts")
             return (i64(done),)
 
-        enough = code.compare(">=", valid[axis], _SHARES * _line(tiles)) if along else False
-        (start,) = code.choose(enough, in_shares, one_by_one)
+        start: Index
+        if along:
+            enough = code.compare(">=", valid[axis], _SHARES * _line(tiles))
+            (start,) = code.choose(enough, in_shares, lambda: (i64(one_by_one()),))
+        else:
+            start = one_by_one()
         code.loop(start, valid[axis], body=lambda k, _: go_on(elements(k)), name="fold")
         for slot, t, out in zip(state, tiles, outs, strict=True):
             v = w.b.load(slot, typ=register_type(t.dtype))

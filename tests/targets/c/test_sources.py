@@ -185,6 +185,22 @@ def test_the_lowest_integer_as_a_factor_is_written_without_a_warning(tmp_path: P
 
 
 @pto.jit
+def first_largest(x: pl.Tensor, number: pl.Tensor, out: pl.Tensor, axis: pl.constexpr):
+    _, place = pl.reduce((x[...], number[...]), axis, lambda a, b: b if b[0] > a[0] else a)
+    out[...] = place
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(3, 700), (700, 3)])
+def test_a_fold_by_a_function_over_run_time_extents(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(2).integers(0, 50, shape).astype(np.float32)
+    for axis in (0, 1):
+        out, number = np.zeros(shape[1 - axis], np.int64), np.indices(shape)[axis]
+        pto.jit(first_largest.__pto_jit__, target="c")(x, number, out, axis)
+        np.testing.assert_array_equal(out, x.argmax(axis))
+
+
+@pto.jit
 def rows_of_tiles(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 16):
