@@ -59,6 +59,20 @@ def test_a_refusal_is_at_its_place(target: str) -> None:
     assert json.loads(json.dumps(error.as_dict()))["place"]["lineno"] == error.lineno
 
 
+@pytest.mark.parametrize("target", ["cuda", "ascend"])
+def test_a_product_that_starts_from_a_row_has_one_row(target: str) -> None:
+    """Where its operands do not say so, a sum would repeat the row."""
+
+    @pto.jit
+    def kernel(x, w, y):
+        y[...] = pl.dot(x[...], w[...], acc=pl.zeros([3, 1, 4], pl.f32))
+
+    unknown = pto.spec((None, None, None), pl.f32)
+    with pytest.raises(pto.TargetError, match="added to a tile with a constant extent of 1"):
+        kernel.compile(unknown, unknown, unknown, target=target)
+    kernel.compile(pto.spec((3, 1, None), pl.f32), pto.spec((3, None, 4), pl.f32), unknown, target=target)
+
+
 def test_an_unknown_target_has_no_place() -> None:
     with pytest.raises(pto.TargetError) as caught:
         speaking.compile(MATRIX, MATRIX, target="abacus")

@@ -22,6 +22,7 @@ from pto_jit.ir.walk import block_defs, blocks, with_blocks
 from pto_jit.lower.names import Taken, unused
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.forms import TILE
 from pto_jit.targets.cuda.loops import PARALLEL
 
@@ -48,9 +49,17 @@ def _block(block: Block, taken: Taken) -> Block:
 
 
 def product_and_sum(dot: Op, name: str) -> tuple[Op, Op]:
-    """A product that is added to a tile as a product of that name and a sum."""
+    """A product that is added to a tile as a product of that name and a sum.
+
+    Unsupported where only the tile says that an extent is 1: a sum would repeat the tile along it.
+    """
     *operands, start = dot.args
     (kind,) = infer("dot", tuple(operands), dict(dot.attrs))
+    if any(n == 1 and m is None for n, m in zip(start.type.shape, kind.shape, strict=True)):  # type: ignore[union-attr]
+        raise unsupported(
+            "a product of run-time extents that is added to a tile with a constant extent of 1", dot.loc,
+            "give the operand that extent as a constant, too, as of `x: pl.Tensor[[1, None], pl.f32]`",
+        )  # fmt: skip
     product = Var(name, kind)
     added = Op("add", dot.results, (product, start), (), (), dot.loc)
     return replace(dot, results=(product,), args=tuple(operands)), added
