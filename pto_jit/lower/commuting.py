@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pto_jit.ir.nodes import Op, Operand, Region, Var
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.straight import straight_function
+from pto_jit.semantic.table import row
 
-_EITHER_WAY = frozenset(["add", "mul", "max", "maximum", "min", "minimum", "eq", "ne", "and", "or", "xor"])
 _TURNED = {"gt": "lt", "ge": "le"}
 
 
@@ -41,7 +41,7 @@ def commutes(combine: str | Region) -> bool:
             op = stmt.op
             if op in _TURNED:
                 op, args = _TURNED[op], args[::-1]
-            if op in _EITHER_WAY:
+            if row(op).commutative:
                 args.sort()
             (result,) = stmt.results
             known[result.name] = numbers.setdefault((op, stmt.attrs, result.type, *args), len(numbers))

@@ -26,9 +26,6 @@ from pto_jit.ir.walk import use_counts
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import replace
 
-_MAY_FAIL = frozenset(["div", "floordiv", "mod", "shl", "shr", "pow"])
-"""Operations on integers that are not for any numbers."""
-
 
 def straight_function(region: Region) -> Region:
     """A function without its branches; itself where they are more than numbers that can be computed either way."""
@@ -105,7 +102,5 @@ def _made(block: Block) -> list[Var]:
 
 
 def _is_safe(op: Op) -> bool:
-    """Whether an operation computes one number, and any numbers may be given to it."""
-    if not is_elementwise(op) or len(op.results) != 1 or not isinstance(op.results[0].type, ScalarType):
-        return False
-    return op.op not in _MAY_FAIL or op.results[0].type.dtype.is_float
+    """Whether an operation computes one number, as it can of any numbers."""
+    return is_elementwise(op) and len(op.results) == 1 and isinstance(op.results[0].type, ScalarType)

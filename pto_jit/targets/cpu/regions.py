@@ -22,6 +22,7 @@ from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.sharing import other_axis, share_lines
 from pto_jit.targets.cpu.spmd import Carry, carried_writer, row_writer
+from pto_jit.targets.cpu.spmd.merging import share_of
 from pto_jit.targets.cpu.tiles import fits_anything, given_fits, may_fit
 from pto_jit.targets.cpu.values import Tile
 
@@ -315,12 +316,10 @@ def _shares(
     """What equal shares of a line come to, each of elements that follow each other, and how many elements these are;
     no tiles where nothing is written, as shares side by side would be no better.
 
-    begins: where the line begins in each tile.  Shares have an odd number of cache lines: those that are whole pages
-    apart would be read through one set of a cache.
+    begins: where the line begins in each tile.
     """
     code, line, axis = w.code, _line(tiles), int(op.attr("axis"))  # type: ignore[call-overload]
-    lines = code.div(length, _SHARES * line)
-    share = code.mul(code.b.or_(i64(code.sub(lines, 1)), i64(1)), line)
+    share = share_of(code, length, _SHARES, line)
     extents = _SHARES, share
     lying = [
         Tile(t.dtype, begin, extents, extents, (code.mul(share, t.strides[axis]), t.strides[axis]), t.view)

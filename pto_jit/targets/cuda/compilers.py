@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Machine code of kernels: by NVRTC, which takes less than half of the time of a compiler that is started for each, or
-by nvcc where there is no NVRTC, or one that is older than the device or newer than the driver."""
+"""Machine code of kernels: by NVRTC, which is faster than a compiler that is started for each, or by nvcc where there
+is no NVRTC, or one that is older than the device or newer than the driver."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def merges_of(loop: For, outside: Collection[str]) -> tuple[Fold | Reduction, ..
     if loop.kind != "in_chunk" or not loop.reductions or not _counts_up(loop):
         return None
     parts = [v for r in loop.reductions for v in r.state]
-    if not all(map(_reads_alone, statements(loop.body))) or not all(isinstance(v.type, ScalarType) for v in parts):
+    if not all(map(_computes, statements(loop.body))) or not all(isinstance(v.type, ScalarType) for v in parts):
         return None
     states = {v.name for v in parts}
     assigned = block_defs(loop.body)
@@ -135,7 +135,12 @@ def merges_parts(loop: For) -> bool:
     """Whether a loop merges partial results that are numbers, into numbers or elements: few iterations, which all
     threads of a block may run."""
     return loop.kind == "combine" and _counts_up(loop) and all(
-        _reads_alone(s) or (isinstance(s, Op) and s.op == "setelem") for s in statements(loop.body))  # fmt: skip
+        _computes(s) or (isinstance(s, Op) and s.op == "setelem") for s in statements(loop.body))  # fmt: skip
+
+
+def _computes(stmt: Stmt) -> bool:
+    """The same as `_reads_alone`, in functions that combine states, which may have `while`."""
+    return _reads_alone(stmt) or isinstance(stmt, While)
 
 
 def _counts_up(loop: For) -> bool:

@@ -268,9 +268,8 @@ class _Outliner(TilesBetween):
             if isinstance(stmt, Op) and stmt.op in ("getelem", "setelem"):
                 if isinstance(loop, For) and loop.kind == "combine":
                     raise unsupported(
-                        "a reduction of numbers by a function of several of them, or of some iterations", stmt.loc,
-                        "reduce a number by `+=`, `*=`, `max` or `min` in every iteration, or load a tile and take "
-                        "`pl.sum`, `pl.max` and the like of it (`cuda`: `pl.reduce`, with any function)",
+                        "a reduction of numbers by a function that does more than compute numbers", stmt.loc,
+                        "leave `print`, assertions, `break` and `continue` out of it",
                     )  # fmt: skip
                 raise unsupported(
                     "a sequential loop over elements", stmt.loc,

@@ -10,24 +10,10 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.bench.kernels.reductions import log_sum_exp
 
 RNG = np.random.default_rng(12)
 COUNTS = (0, 1, 7, 100, 255, 4096, 20_001)
-
-
-def merged(a, b):
-    """Of the largest number and the sum of exponentials relative to it."""
-    top = pl.maximum(a[0], b[0])
-    return top, a[1] * pl.exp(a[0] - top) + b[1] * pl.exp(b[0] - top)
-
-
-@pto.jit
-def log_sum_exp(x: pl.Tensor, out: pl.Tensor):
-    acc = pl.reduction(init=(-1e30, 0.0), combine=merged)
-    for i in pl.range(x.shape[0], parallel=True):
-        acc.update(x[i], 1.0)
-    top, total = acc.value
-    out[0] = top + pl.log(total)
 
 
 @pto.jit

@@ -10,6 +10,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.bench.kernels.reductions import log_sum_exp, merge
 from pto_jit.ir.nodes import For
 from pto_jit.ir.parse import parse
 from pto_jit.ir.walk import statements
@@ -21,12 +22,6 @@ pytestmark = needs_compiler
 RNG = np.random.default_rng(31)
 
 
-def merged(a, b):
-    """Of the largest number and the sum of exponentials relative to it."""
-    top = pl.maximum(a[0], b[0])
-    return top, a[1] * pl.exp(a[0] - top) + b[1] * pl.exp(b[0] - top)
-
-
 def first_largest(a, b):
     return pl.maximum(a[0], b[0]), pl.where(b[0] > a[0], b[1], a[1])
 
@@ -34,15 +29,6 @@ def first_largest(a, b):
 def after(a, b):
     """One affine function after the other."""
     return a[0] * b[0], a[1] * b[0] + b[1]
-
-
-@pto.jit
-def log_sum_exp(x: pl.Tensor, out: pl.Tensor):
-    acc = pl.reduction(init=(-1e30, 0.0), combine=merged)
-    for i in pl.range(x.shape[0], parallel=True):
-        acc.update(x[i], 1.0)
-    top, total = acc.value
-    out[0] = top + pl.log(total)
 
 
 @pto.jit
@@ -89,7 +75,7 @@ def test_iterations_follow_each_other_in_a_thread_unless_their_order_makes_no_di
 @pytest.mark.parametrize(
     "combine, either_way",
     [
-        (merged, True), (first_largest, False), (after, False),
+        (merge, True), (first_largest, False), (after, False),
         (lambda a, b: (b[0] + a[0], pl.minimum(a[1], b[1])), True),
         (lambda a, b: (a[0], b[1]), False), (lambda a, b: (b[1] + a[0], b[0] + a[1]), False),
         (lambda a, b: (pl.where(b[0] > a[0], 1.0, 0.0) + pl.where(b[0] < a[0], 1.0, 0.0), a[1] * b[1]), True),
@@ -135,7 +121,7 @@ def test_several_reductions_of_one_loop(n: int) -> None:
 @pto.jit
 def of_rows(x: pl.Tensor, out: pl.Tensor):
     for r in pl.range(x.shape[0], parallel=True):
-        acc = pl.reduction(init=(-1e30, 0.0), combine=merged)
+        acc = pl.reduction(init=(-1e30, 0.0), combine=merge)
         for i in pl.range(x.shape[1], parallel=True):
             acc.update(x[r, i], 1.0)
         out[r] = acc.value[0] + pl.log(acc.value[1])
@@ -179,3 +165,44 @@ def test_elements_that_some_iterations_reduce_into(combine: Any, n: int) -> None
     x = np.arange(n, dtype=np.float32) - n // 3
     _, (_, out) = emulated(in_place(combine), x, np.float32([1, -5, 0]))
     np.testing.assert_array_equal(out, [1 + x[x > 0].sum(), min(-5, *x, 0), x.sum()])
+
+
+def greatest_divisor(a, b):
+    while b != 0:
+        a, b = b, a % b
+    return a
+
+
+@pto.jit
+def common_divisor(x: pl.Tensor, out: pl.Tensor):
+    acc = pl.reduction(init=0, combine=greatest_divisor)
+    for i in pl.range(x.shape[0], parallel=True):
+        acc.update(x[i])
+    out[0] = acc.value
+
+
+@pytest.mark.parametrize("n", [0, 1, 300])
+def test_functions_with_loops(n: int) -> None:
+    x = RNG.integers(1, 1000, n) * 6
+    _, (_, out) = emulated(common_divisor, x, np.zeros(1, np.int64))
+    assert out[0] == (np.gcd.reduce(x) if n else 0)
+
+
+def test_a_function_that_leaves_its_loop_is_refused() -> None:
+    def divisor(a, b):
+        while True:
+            if b == 0:
+                break
+            a, b = b, a % b
+        return a
+
+    @pto.jit
+    def kernel(x, out):
+        acc = pl.reduction(init=0, combine=divisor)
+        for i in pl.range(x.shape[0], parallel=True):
+            acc.update(x[i])
+        out[0] = acc.value
+
+    vector = pto.spec((None,), pl.i64)
+    with pytest.raises(pto.TargetError, match="by a function that does more than compute numbers"):
+        kernel.compile(vector, vector, target="cuda")

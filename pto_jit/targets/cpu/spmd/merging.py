@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from pto_jit.ir.nodes import For, Op, Operand, Reduction, Region, Var
 from pto_jit.lower.straight import straight_function
-from pto_jit.targets.cpu.code import PLAIN
+from pto_jit.targets.cpu.code import PLAIN, Code
 from pto_jit.targets.cpu.constants import I32, Index, Value, i64, number, numbers
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -90,20 +90,27 @@ def _combined(
     return [value(r) for r in region.results]
 
 
+def share_of(code: Code, length: Index, count: int, line: int) -> Value:
+    """How many elements each of `count` equal shares of a length has: an odd number of cache lines of `line` elements,
+    as shares that are whole pages apart would be read through one set of a cache.  The length is at least a line for
+    each."""
+    lines = code.div(length, count * line)
+    return code.mul(code.b.or_(i64(code.sub(lines, 1)), i64(1)), line)  # pyright: ignore[reportReturnType]
+
+
 def write_shares(
     w: FunctionWriter, loop: For, lanes: Lanes, size: int, first: Index, count: Index, step: Index,
     group: Callable[[Linear], None],
 ) -> Index:  # fmt: skip
-    """Iterations of a loop in equal shares, one for each lane, as `group` writes one of each lane; gives how many these
-    are: not all of `count`, as shares that are whole pages apart would be read through one set of a cache.
+    """Iterations of a loop in equal shares (`share_of`), one for each lane, as `group` writes one of each lane; gives
+    how many these are.
 
     size: bytes of the elements that are read.
     """
     code, line = w.code, _LINE // size
 
     def shares() -> Sequence[Value]:
-        lines = code.div(count, lanes.count * line)
-        share = code.mul(code.b.or_(i64(code.sub(lines, 1)), i64(1)), line)  # an odd number of lines
+        share = share_of(code, count, lanes.count, line)
         for reduction in loop.reductions:
             start(lanes, reduction)
 
