@@ -337,7 +337,8 @@ class Verifier:
         self.loops.pop()
 
     def reduction(self, reduction: Reduction, loop: For) -> None:
-        if loop.kind not in ("parallel", "in_chunk") or ("reduced" in self.properties and loop.kind == "parallel"):
+        kinds = ("in_chunk", "combine") if "reduced" in self.properties else ("parallel", "in_chunk", "combine")
+        if loop.kind not in kinds:
             self.wrong(f"a {loop.kind} loop has reductions", loop)
         state, init, combine = reduction.state, reduction.init, reduction.combine
         for operand in (*state, *init):

@@ -82,7 +82,6 @@ DEVICES = ("cuda", "ascend")
 _CPU = ("independent", "scheduled")
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
 _ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
-    "reduced": ("reduced", partial(split_reductions, device=True)),
     # their kernels are made of single operations
     "fused": ("expanded", _plain(lambda module: move_views(expand_maps(module)))),
 }
@@ -100,7 +99,10 @@ def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     from pto_jit.lower.wholes.totals import divide_totals
 
     # scopes are what they will be, and not functions yet
-    own = _ON_DEVICES | {"hoisted": ("divided", partial(divide_scopes, parts=PARTS[target]))}
+    own = _ON_DEVICES | {
+        "reduced": ("reduced", partial(split_reductions, device=target)),
+        "hoisted": ("divided", partial(divide_scopes, parts=PARTS[target])),
+    }
     passes = [own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU]
     passes.insert(1, ("totalled", partial(divide_totals, target=target)))  # as loops of the program that reduce
     return tuple(passes)

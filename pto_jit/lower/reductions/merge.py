@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Reduction, Region, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import block_defs, rename
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Copies
 from pto_jit.lower.reductions.partials import Emit, Partials, fold
@@ -51,7 +52,21 @@ def _in_variables(partials: Sequence[Partials], count: Operand, loop: For, names
         folded.append(replace(one, state=replace(one.state, place=None, computed=(), targets=(whole,))))
         fold(last, one.state, lambda e, whole=whole: [whole])
     every = _over(folded, loop, names, index(0), count, lambda one, e, k: one.fold(e, k))
-    return [*first.done(), every, *last.done()]
+    return [*first.done(), _saying_functions(every, folded, names), *last.done()]
+
+
+def _saying_functions(every: For, folded: Sequence[Partials], names: Names) -> Stmt:
+    """The loop that merges, with the functions that it merges by: their operations stand in its body in line."""
+    reductions: list[Reduction] = []
+    fresh: dict[str, str] = {}
+    for one in folded:
+        combine = one.state.combine
+        if isinstance(combine, Region):
+            reductions.append(Reduction(one.state.targets, one.state.init, combine))
+            made = [p.name for p in combine.params] + sorted(block_defs(combine.body))
+            fresh |= {name: names.fresh(name).name for name in made}
+    (loop,) = rename((replace(every, reductions=tuple(reductions)),), fresh)
+    return loop
 
 
 def _over(

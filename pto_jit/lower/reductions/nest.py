@@ -2,7 +2,8 @@
 """Parallel loops directly inside each other that reduce the same, and their chunks.
 
 All of them are parallel, so their chunk loops may stand outside of all in_chunk loops.  A loop without `chunk` gets
-one that depends on its extent alone: at most 64 partial results in the whole nest, each of enough work to be worth it.
+one that depends on its extent alone: in the whole nest so many partial results as `Division` says at most, each of
+enough work to be worth it.
 
 The function of an explicit reduction need not be commutative, so its states are combined in the order of the source.
 Chunks that the compiler chooses keep to it: either an outer loop has one iteration per chunk, or the loops inside have
@@ -28,10 +29,25 @@ from pto_jit.semantic.failures import STEP
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen, replace
 
-PARTS = 64  # partial results of a nest whose chunks the compiler chooses
 ELEMENTS = 1 << 22  # elements of all copies of a tensor together, where the compiler chooses
-GRAIN = 8192  # iterations of scalar code that are worth a partial result
 ALIGN = 64  # a chunk of scalar code is a multiple of this, so that whole vectors run
+
+
+@frozen
+class Division:
+    """How the compiler divides a nest: into `parts` partial results at most, each of `grain` iterations of scalar code
+    at least."""
+
+    parts: int
+    grain: int
+
+
+USUAL = Division(64, 8192)
+MANY_BLOCKS = Division(4096, 2048)
+"""For GPUs, one block of threads a part: they only reach the bandwidth of their memory where every multiprocessor has
+several blocks, and some thousand numbers are merged by one block in no time."""
+MANY_MERGES = Division(1024, 8192)
+"""The same where functions merge: in a block these take longer than what a thread computes of a short part."""
 
 
 @frozen
@@ -155,26 +171,30 @@ def extent(loop: For, out: Scalars) -> Operand:
     return out.op("max", out.op("floordiv", span, loop.step, name), index(0), name)
 
 
-def most_parts(copies: Sequence[tuple[Operand, ...]], out: Scalars) -> Operand:
+def most_parts(parts: int, copies: Sequence[tuple[Operand, ...]], out: Scalars) -> Operand:
     """How many partial results there may be, when each has copies of tensors with these extents."""
-    parts: Operand = index(PARTS)
+    most: Operand = index(parts)
     for extents in copies:
         size: Operand = index(1)
         for n in extents:
             size = out.op("min", out.op("mul", size, n), index(ELEMENTS))  # no overflow
         fitting = out.op("floordiv", index(ELEMENTS), out.op("max", size, index(1)))
-        parts = out.op("max", out.op("min", parts, fitting), index(1), "parts")
-    return parts
+        most = out.op("max", out.op("min", most, fitting), index(1), "parts")
+    return most
 
 
 def chosen_chunks(
-    nest: Nest, out: Scalars, decisions: list[Decision], names: Names, parts: Operand
-) -> tuple[Nest, tuple[bool, ...]]:
-    """`nest` with a chunk for every loop, and which of them were given; at most `parts` partial results otherwise."""
+    nest: Nest, out: Scalars, decisions: list[Decision], names: Names, division: Division,
+    copies: Sequence[tuple[Operand, ...]],
+) -> tuple[Nest, tuple[bool, ...]]:  # fmt: skip
+    """`nest` with a chunk for every loop, and which of them were given.
+
+    copies: the extents of the tensors that each partial result has a copy of.
+    """
     loops: list[For] = []
     heads = list(nest.heads)
     body = nest.body
-    budget = parts
+    budget = most_parts(division.parts, copies, out)
     for k, loop in enumerate(nest.loops):
         last = k == len(nest.loops) - 1
         if loop.chunk is None and not (isinstance(loop.step, Const) and loop.step.value > 0):
@@ -186,13 +206,13 @@ def chosen_chunks(
         count = extent(loop, out)
         if loop.chunk is None:
             var = source_name(loop.var.name)
-            least = GRAIN if last and _is_light(body) else 1
+            least = division.grain if last and _is_light(body) else 1
             size = out.op("floordiv", out.op("add", count, out.op("sub", budget, index(1))), budget, f"{var}_size")
             if least > 1:
                 size = out.op("mul", out.op("floordiv", out.op("add", size, index(ALIGN - 1)), index(ALIGN)),
                               index(ALIGN), f"{var}_size")  # fmt: skip
             size = out.op("max", size, index(least), f"{var}_size")
-            reason = f"no chunk is given: at most {PARTS} partial results, of at least {least} iterations"
+            reason = f"no chunk is given: at most {division.parts} partial results, of at least {least} iterations"
             decisions.append(Decision("chunk", (var,), True, reason, loop.loc))
             loop = replace(loop, chunk=size)
         loops.append(loop)

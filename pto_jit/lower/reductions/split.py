@@ -52,7 +52,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import (
@@ -86,11 +86,14 @@ from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Array, Copies, copies_of, extents_of, find_arrays
 from pto_jit.lower.reductions.merge import merge
 from pto_jit.lower.reductions.nest import (
+    MANY_BLOCKS,
+    MANY_MERGES,
+    USUAL,
+    Division,
     Nest,
     chosen_chunks,
     find_nest,
     may_have_empty_chunks,
-    most_parts,
     take_nest_apart,
 )
 from pto_jit.lower.reductions.partials import (
@@ -115,11 +118,11 @@ from pto_jit.semantic.table import is_generator
 from pto_jit.slotted import replace
 
 
-def split_reductions(module: Module, decisions: list[Decision], *, device: bool = False) -> Module:
+def split_reductions(module: Module, decisions: list[Decision], *, device: str | None = None) -> Module:
     """Split the reductions of all parallel loops.
 
-    device: partial results that are numbers are for one kernel to merge, whose threads share that in an order of their
-    own; `combine` says how tiles are merged.
+    device: the target, if it is one where partial results that are numbers are for one kernel to merge, whose threads
+    share that in an order of their own; `combine` says how tiles are merged.
 
     Raises ScheduleError for a parallel loop that carries something that is not a reduction.
     """
@@ -139,7 +142,7 @@ def _is_concerned(stmt: Stmt) -> bool:
 class _Splitter:
     """Splits the loops of one function, outer ones first."""
 
-    def __init__(self, func: Func, decisions: list[Decision], device: bool) -> None:
+    def __init__(self, func: Func, decisions: list[Decision], device: str | None) -> None:
         self.function = func
         self.device = device
         self.decisions = decisions
@@ -299,7 +302,7 @@ class _Splitter:
         sizes = Emit(names, loc)
         extents = [extents_of(one, sizes) for one in arrays]
         setup.block += sizes.done()
-        nest, given = chosen_chunks(nest, setup, self.decisions, names, most_parts(extents, setup))
+        nest, given = chosen_chunks(nest, setup, self.decisions, names, self.division(nest, arrays), extents)
         pieces, count = take_nest_apart(nest, given, setup, names, self.decisions)
         if isinstance(count, Const) and count.value < 1:
             return ()  # the loop never runs
@@ -323,7 +326,7 @@ class _Splitter:
         for state in nest.states:
             if state.place is None:
                 result += self.sunk(state, before)
-        result += merge([*partials, *copies], count, nest.loops[0], names, alone=self.device)
+        result += merge([*partials, *copies], count, nest.loops[0], names, alone=self.device is not None)
         kept: list[tuple[Var, Callable[[Emit], Operand]]] = []
         for one in partials:
             for target, extents in zip(one.state.targets, one.extents, strict=False):
@@ -338,6 +341,12 @@ class _Splitter:
             reason = f"every chunk has a copy of `{source_name(array.base)}`, merged by combine={loop.combine!r}"
             self.decisions.append(Decision("reduction", variables, True, reason, loc))
         return tuple(result)
+
+    def division(self, nest: Nest, arrays: Sequence[Array]) -> Division:
+        """How a nest is divided, unless the program says so."""
+        if self.device != "cuda" or arrays or any(state.flagged or has_tiles(state) for state in nest.states):
+            return USUAL
+        return MANY_BLOCKS if all(isinstance(state.combine, str) for state in nest.states) else MANY_MERGES
 
     def in_memory(
         self, target: Var, extents: tuple[Operand, ...], kept: list[tuple[Var, Callable[[Emit], Operand]]]

@@ -104,11 +104,11 @@ def fold_of(loop: For, outside: Collection[str], *, every: bool = False) -> tupl
 
 
 def merges_of(loop: For, outside: Collection[str]) -> tuple[Fold | Reduction, ...] | None:
-    """By what the iterations of a parallel loop become numbers, if these are all that it makes; else None.
+    """By what the iterations of a loop become numbers that it reduces to, if these are all that it makes; else None.
 
     outside: as for `fold_of`.  Where there is no rule for it, a function of the program combines two states.
     """
-    if loop.kind != "in_chunk" or not loop.reductions or not _counts_up(loop):
+    if loop.kind not in ("in_chunk", "combine") or not loop.reductions or not _counts_up(loop):
         return None
     parts = [v for r in loop.reductions for v in r.state]
     if not all(map(_computes, statements(loop.body))) or not all(isinstance(v.type, ScalarType) for v in parts):

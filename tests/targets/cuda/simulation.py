@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -41,7 +41,7 @@ def _simulator() -> Any:
         made = f"{directory}/ptx.so"
         subprocess.run([COMPILER, *flags, "-fPIC", "-shared", *sources, "-o", made], check=True)
         library = ctypes.CDLL(made)
-    library.ptx_failure.restype = ctypes.c_char_p
+    library.ptx_failure.restype = library.ptx_traffic.restype = ctypes.c_char_p
     library.ptx_module.restype = library.ptx_kernel.restype = ctypes.c_void_p
     library.ptx_kernel.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
     library.ptx_shared_bytes.argtypes = (ctypes.c_void_p,)
@@ -69,6 +69,36 @@ class Memory:
 
     def __del__(self) -> None:
         self._free(self.pointer)
+
+
+class Accesses(NamedTuple):
+    """What an instruction accessed.
+
+    space: "global", "shared" or "local".  requests: of warps.  wanted: bytes that lanes want, each once in a request.
+    moved: bytes of the sectors of global memory that these are in; how often banks of shared memory are accessed.
+    least: how often they would be if no lanes wanted different words of a bank.
+    """
+
+    space: str
+    requests: int
+    wanted: int
+    moved: int
+    least: int
+    instruction: str
+
+
+class Traffic(NamedTuple):
+    """What kernels did: instructions of warps, and the accesses of memory of each that does some."""
+
+    instructions: int
+    accesses: list[Accesses]
+
+
+def traffic() -> Traffic:
+    """Of all that was simulated since the last call."""
+    count, *lines = _simulator().ptx_traffic().decode().split("\n")
+    fields = [line.split("\t") for line in lines]
+    return Traffic(int(count), [Accesses(f[0], *map(int, f[1:5]), instruction=f[5]) for f in fields])
 
 
 class SimulatedDevice(EmulatedDevice):

@@ -99,11 +99,55 @@ PTO_FUNCTION T prefixes(const Rule& rule, T (&runs)[BLOCKS]) {
   return so_far;
 }
 
+// What the first `count` lanes that share a row have, combined in their order, two neighbours at a time.
+template <class Spread, class Rule, class T>
+PTO_FUNCTION T combined_neighbours(const Rule& rule, T x, int count) {
+  const int lane = Spread::lane_of_line(), self = int(threadIdx.x) % 32;
+  PTO_UNROLL
+  for (int d = 1; d < Spread::LANES; d *= 2) {
+    if (d >= count) break;
+    const T after = from_lane(x, (self + d) & 31);
+    if (lane + d < count) x = rule.combine(x, after);
+  }
+  return from_lane(x, self - lane);
+}
+
+// What the runs of a row come to.
+template <class Spread, int BLOCKS, class Rule, class T>
+PTO_FUNCTION T whole_row(const Rule& rule, const T (&runs)[BLOCKS]) {
+  constexpr int LANES = Spread::LANES, WARPS = Spread::WARPS;
+  const int lane = Spread::lane_of_line();
+  T so_far = rule.identity();
+  PTO_UNROLL
+  for (int b = 0; b < BLOCKS; ++b) {
+    T x = combined_neighbours<Spread>(rule, runs[b], LANES);
+    if constexpr (WARPS > 1) {
+      T* const parts = reinterpret_cast<T*>(Between<Spread>::memory()) + Spread::line() * WARPS;
+      Spread::synchronise();
+      if (lane == 0) parts[Spread::warp_of_line()] = x;
+      Spread::synchronise();
+      if constexpr (WARPS <= LANES) {
+        if (Spread::warp_of_line() == 0) {  // alone: a function may be long, and the others would be in its way
+          x = combined_neighbours<Spread>(rule, lane < WARPS ? parts[lane] : rule.identity(), WARPS);
+          if (lane == 0) parts[0] = x;
+        }
+        Spread::synchronise();
+        x = parts[0];
+      } else {
+        x = parts[0];
+        for (int w = 1; w < WARPS; ++w) x = rule.combine(x, parts[w]);
+      }
+    }
+    so_far = rule.combine(so_far, x);
+  }
+  return so_far;
+}
+
 // What the threads of a block have, combined in the order of their numbers.
 template <class Spread, class Rule, class T>
 PTO_FUNCTION T combined_over_threads(const Rule& rule, T mine) {
-  T runs[1] = {mine};
-  return prefixes<Spread, false>(rule, runs);
+  const T runs[1] = {mine};
+  return whole_row<Spread>(rule, runs);
 }
 // How many iterations of a loop each of so many threads has, if they have equally many that follow each other.
 template <int THREADS>
@@ -149,7 +193,7 @@ PTO_FUNCTION T fold_line(const Rule& rule, const T (&x)[NC], int columns) {
       if (Spread::column(b * RUN + k) < columns) runs[b] = rule.combine(runs[b], x[b * RUN + k]);
     }
   }
-  return prefixes<Spread, false>(rule, runs);
+  return whole_row<Spread>(rule, runs);
 }
 
 // The same by a rule for which the order makes no difference.

@@ -40,11 +40,14 @@ void vote(Warp& warp, const Instruction& i, Lanes lanes) {
 
 void load_matrices(Warp& warp, const Instruction& i, Lanes) {
   uint16_t element[4][8][8];
+  uint64_t addresses[LANES] = {};
+  const int rows = 8 * int(i.to.size());
+  for (int lane = 0; lane < rows; ++lane) addresses[lane] = warp.value(i.address, lane) + uint64_t(i.offset);
+  count_access(i, Space::shared, rows == LANES ? ALL_LANES : (Lanes(1) << rows) - 1, addresses, 16);
   for (int matrix = 0; matrix < int(i.to.size()); ++matrix)
     for (int row = 0; row < 8; ++row) {
       const int lane = 8 * matrix + row;
-      const uint64_t address = warp.value(i.address, lane) + uint64_t(i.offset);
-      std::memcpy(element[matrix][row], bytes_at(warp, i, lane, Space::shared, address, 16, Access::read), 16);
+      std::memcpy(element[matrix][row], bytes_at(warp, i, lane, Space::shared, addresses[lane], 16, Access::read), 16);
     }
   for (int matrix = 0; matrix < int(i.to.size()); ++matrix)
     for (int lane = 0; lane < LANES; ++lane) {

@@ -105,6 +105,9 @@ void ptx_free(uint64_t address) { ptx::freed(address); }
 void ptx_know(uint64_t address, size_t bytes) { ptx::known(address, bytes); }
 void ptx_forget(uint64_t address) { ptx::forgotten(address); }
 
+// What has been accessed since the last call.
+const char* ptx_traffic() { return ptx::traffic().c_str(); }
+
 // Runs a kernel. sizes: of the grid and of a block; arguments: pointers to values, as for the driver. False: ptx_failure.
 bool ptx_launch(const void* kernel, const uint32_t* sizes, size_t shared, uint32_t seed, bool late, void** arguments) {
   try {

@@ -47,6 +47,15 @@ void begin_kernel();
 
 enum class Access : uint8_t { read, constant_read, write, atomic };
 
+// -- traffic ---------------------------------------------------------------------------------------------------------
+
+// Counts what lanes want to access together: `bytes` at the address of each.
+void count_access(const Instruction& i, Space space, Lanes lanes, const uint64_t* addresses, size_t bytes);
+// Counts an instruction of a warp.
+void count_instruction();
+// A line for each instruction that has accessed memory since the last call, and one for all others (see traffic.cpp).
+const std::string& traffic();
+
 // -- a block ---------------------------------------------------------------------------------------------------------
 
 // Who has touched a byte of shared memory last, and how often the threads of the block and of its warp had met then.

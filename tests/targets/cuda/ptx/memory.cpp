@@ -101,10 +101,17 @@ uint64_t address_of(Warp& warp, const Instruction& i, int lane) {
   return warp.value(i.address, lane) + uint64_t(i.offset);
 }
 
+void count(Warp& warp, const Instruction& i, Lanes lanes, size_t bytes) {
+  uint64_t addresses[LANES] = {};
+  for_each(lanes, [&](int lane) { addresses[lane] = address_of(warp, i, lane); });
+  count_access(i, i.space, lanes, addresses, bytes);
+}
+
 void load(Warp& warp, const Instruction& i, Lanes lanes) {
   const Type type = i.type();
   const size_t each = bytes_of(type), bytes = each * i.to.size();
   const Access access = i.has("nc") ? Access::constant_read : Access::read;
+  if (!i.of_kernel) count(warp, i, lanes, bytes);
   for_each(lanes, [&](int lane) {
     const std::byte* at;
     const uint64_t address = address_of(warp, i, lane);
@@ -126,6 +133,7 @@ void load(Warp& warp, const Instruction& i, Lanes lanes) {
 void store(Warp& warp, const Instruction& i, Lanes lanes) {
   const std::vector<int>& from = i.operands[0];
   const size_t each = bytes_of(i.type()), bytes = each * from.size();
+  count(warp, i, lanes, bytes);
   for_each(lanes, [&](int lane) {
     std::byte value[16];
     for (size_t k = 0; k < from.size(); ++k) std::memcpy(value + k * each, &warp.value(from[k], lane), each);
@@ -152,6 +160,7 @@ uint64_t updated(const Instruction& i, uint64_t old, uint64_t with, uint64_t oth
 
 void update(Warp& warp, const Instruction& i, Lanes lanes) {
   const size_t bytes = bytes_of(i.type());
+  count(warp, i, lanes, bytes);
   for_each(lanes, [&](int lane) {
     std::byte* const at = bytes_at(warp, i, lane, i.space, address_of(warp, i, lane), bytes, Access::atomic);
     uint64_t old = 0;
@@ -185,7 +194,22 @@ void wait(Warp& warp, const Instruction& i, int lane, size_t kept) {
     }
 }
 
+// The lanes of a copy whose source is read: not those that fill with zeros.
+void count_copy(Warp& warp, const Instruction& i, Lanes lanes) {
+  uint64_t to[LANES] = {}, from[LANES] = {};
+  Lanes reading = 0;
+  for_each(lanes, [&](int lane) {
+    to[lane] = warp.value(i.operands[0][0], lane) + warp.value(i.operands[0][1], lane);
+    from[lane] = address_of(warp, i, lane);
+    if (i.operands.size() < 3 || uint32_t(warp.operand(i, 2, lane)) != 0) reading |= Lanes(1) << lane;
+  });
+  const size_t bytes = size_t(warp.operand(i, 1, __builtin_ctz(lanes)));
+  count_access(i, Space::shared, lanes, to, bytes);
+  if (reading != 0) count_access(i, Space::global, reading, from, bytes);
+}
+
 void copy(Warp& warp, const Instruction& i, Lanes lanes) {
+  if (!i.has("commit_group") && !i.has("wait_all") && !i.has("wait_group")) count_copy(warp, i, lanes);
   for_each(lanes, [&](int lane) {
     if (i.has("commit_group") || i.has("wait_all")) {
       warp.groups[lane].push_back(std::move(warp.copies[lane]));

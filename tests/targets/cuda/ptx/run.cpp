@@ -84,6 +84,7 @@ void meet(Warp& warp, const Instruction& i, Lanes lanes) {
 void step(Warp& warp, Lanes lanes) {
   const int at = warp.at[__builtin_ctz(lanes)];
   const Instruction& i = warp.block->kernel.code[at];
+  count_instruction();
   if (i.meeting != Meeting::nobody) {
     if (i.guard >= 0) fault(i, "lanes meet under a condition");
     return meet(warp, i, lanes);

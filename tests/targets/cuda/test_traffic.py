@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""What kernels do to memory, counted on the simulator: sectors of global memory for what is wanted of them, conflicts of
+banks of shared memory, and private memory, which nothing should need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from tests.targets.bench_kernels import kernel
+
+from .simulation import SimulatedDevice, Traffic, needs_simulation, simulate, traffic
+
+pytestmark = needs_simulation
+RNG = np.random.default_rng(17)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A copy that begins where a device's allocations do: at a multiple of 256 bytes."""
+    room = np.empty(array.nbytes + 256, np.uint8)
+    start = -room.ctypes.data % 256
+    out = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+def floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return aligned(RNG.standard_normal(shape).astype(np.float32).astype(dtype))
+
+
+def numbers(most: int, *shape: int, dtype: Any = np.int32) -> np.ndarray:
+    return aligned(RNG.integers(0, most, shape).astype(dtype))
+
+
+class Shares(NamedTuple):
+    """used: bytes that are wanted of those that are moved; conflicts: accesses of banks of those that there must be."""
+
+    used: float
+    conflicts: float
+    instructions: int
+
+
+def counted(fn: Any, *args: Any) -> Shares:
+    """What a call does."""
+    traffic()
+    simulate(fn.compile(*args, target="cuda"), *args)
+    return shares_of(traffic())
+
+
+def shares_of(all_of_it: Traffic) -> Shares:
+    by = {space: [a for a in all_of_it.accesses if a.space == space] for space in ("global", "shared", "local")}
+    assert not [a for a in by["local"] if ".param" not in a.instruction]  # parameters of calls are registers
+    used = sum(a.wanted for a in by["global"]) / sum(a.moved for a in by["global"])
+    least = sum(a.least for a in by["shared"])
+    return Shares(used, sum(a.moved for a in by["shared"]) / least if least else 1, all_of_it.instructions)
+
+
+BRAIN = pl.bf16.numpy
+SQUARE = (64, 128)
+BENCHMARKS: dict[str, Callable[[], list[np.ndarray]]] = {
+    "attention.attention": lambda: [floats(1, 128, 64) for _ in range(4)],
+    "attention.attention_causal": lambda: [floats(1, 128, 64) for _ in range(4)],
+    "elementwise.vector_add": lambda: [floats(8192) for _ in range(3)],
+    "elementwise.gelu_tanh": lambda: [floats(16, 512) for _ in range(2)],
+    "elementwise.bias_relu": lambda: [floats(16, 512), floats(512), floats(16, 512)],
+    "grids.stencil5": lambda: [floats(34, 130), floats(32, 128)],
+    "grids.conv3x3": lambda: [floats(4, 34, 64), floats(3, 3, 64, 64), floats(2, 32, 64)],
+    "loops.affine": lambda: [floats(8192) for _ in range(2)],
+    "loops.uneven_nest": lambda: [floats(16, 256) for _ in range(2)],
+    "loops.small_rows": lambda: [floats(64, 64) for _ in range(2)],
+    "loops.column_first": lambda: [floats(64, 64) for _ in range(2)],
+    "matrix.matmul": lambda: [floats(64, 64), floats(64, 128), floats(64, 128)],
+    "matrix.matmul_bias_gelu": lambda: [floats(64, 64), floats(64, 128), floats(128), floats(64, 128)],
+    "reductions.column_softmax": lambda: [floats(64, 2048) for _ in range(2)],
+    "reductions.vector_sum": lambda: [floats(16384), floats(1)],
+    "rows.softmax": lambda: [floats(2, 2048) for _ in range(2)],
+    "rows.layer_norm": lambda: [floats(2, 2048), floats(2048), floats(2048), floats(2, 2048)],
+    "rows.cross_entropy": lambda: [floats(4, 2048), numbers(2048, 4), floats(4)],
+}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_kernels_move_what_they_want(name: str) -> None:
+    used, conflicts, _ = counted(kernel(name), *BENCHMARKS[name]())
+    assert used > 0.83 and conflicts < 1.05
+
+
+def test_results_of_16_bits_fill_half_of_the_sectors_that_a_product_stores() -> None:
+    """Pairs of them: four lanes store 16 bytes of a row together."""
+    a, b, c = floats(128, 128, dtype=BRAIN), floats(128, 256, dtype=BRAIN), floats(128, 256, dtype=BRAIN)
+    used, conflicts, _ = counted(kernel("matrix.matmul_bf16"), a, b, c)
+    assert used > 0.8 and conflicts == 1
+
+
+def test_the_simulator_counts_what_is_wasted() -> None:
+    """Columns: every lane wants 4 bytes of a sector of 32."""
+
+    @pto.jit
+    def columns(x: pl.Tensor, y: pl.Tensor):
+        for i in pl.range(x.shape[0], parallel=True):
+            y[i] = x[i, 0]
+
+    used, _, _ = counted(columns, floats(256, 32), floats(256))
+    assert used == pytest.approx(8 / 36)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """How many blocks each launch has, and how many instructions its warps execute."""
+    found: list[tuple[int, int]] = []
+    launch = SimulatedDevice.launch
+
+    def watched(self: SimulatedDevice, version: Any, grid: tuple[int, int, int], *args: Any) -> None:
+        traffic()
+        launch(self, version, grid, *args)
+        found.append((grid[0], traffic().instructions))
+
+    monkeypatch.setattr(SimulatedDevice, "launch", watched)
+    return found
+
+
+def test_sums_of_vectors_have_enough_blocks_for_large_devices(launches: list[tuple[int, int]]) -> None:
+    """And the threads of one block merge what these have."""
+    x, total = floats(1 << 19), floats(1)
+    simulate(kernel("reductions.vector_sum").compile(x, total, target="cuda"), x, total)
+    np.testing.assert_allclose(total, x.sum(dtype=np.float64), rtol=1e-4, atol=0.05)
+    (blocks, summing), (one, merging) = launches
+    assert (blocks, one) == (256, 1)
+    assert summing < (1 << 14) * 100 and merging < 4000  # 32 elements take less than 100 instructions
+
+
+def test_the_threads_of_a_block_share_what_functions_merge(launches: list[tuple[int, int]]) -> None:
+    """In the order of the parts: this function does not commute."""
+
+    @pto.jit
+    def merged(x: pl.Tensor, out: pl.Tensor):
+        acc = pl.reduction(init=(1.0, 0.0), combine=lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]))
+        for i in pl.range(x.shape[0], chunk=1):
+            acc.update(0.99 + 0.01 * x[i], x[i])
+        out[0], out[1] = acc.value
+
+    x, out, expected = floats(1300), floats(2), np.zeros(2, np.float32)
+    simulate(merged.compile(x, out, target="cuda"), x, out)
+    merged.interpret(x, expected)
+    np.testing.assert_allclose(out, expected, rtol=1e-3)
+    (blocks, _), (one, merging) = launches
+    assert (blocks, one) == (1300, 1)
+    assert merging < 32 * 1300  # each warp would take ten times as many instructions for all of them
