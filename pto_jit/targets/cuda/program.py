@@ -35,6 +35,7 @@ from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
 from pto_jit.targets.cuda.starts import without_starts
 from pto_jit.targets.cuda.tiling import tile_products
+from pto_jit.targets.cuda.turned import turn_loads
 from pto_jit.targets.cuda.updates import with_atomic_updates
 from pto_jit.targets.source.text import file_name
 
@@ -88,7 +89,7 @@ def _in_parts(module: Module, debug: bool, decisions: list[Decision], *, constan
         parts = replace(parts, constant=True, large=_LARGE)
         whole = divided(whole, parts, decisions)  # the operands of products may be computed
     whole = in_matrices(without_starts(merge_leading_axes(with_extents(whole))), parts, TILE, decisions)
-    return divided(tile_products(whole), parts, decisions)
+    return divided(turn_loads(tile_products(whole)), parts, decisions)
 
 
 def compile_module(

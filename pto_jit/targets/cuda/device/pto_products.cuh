@@ -110,12 +110,13 @@ PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t
                      (rows <= 1 || row_stride * int64_t(sizeof(T)) % 16 == 0);
   if (whole) {
     const uint32_t first = threadIdx.x / across;
-    const int64_t step = down * row_stride;
+    const int64_t stride = rows > 1 ? row_stride : 0;  // copies of nothing are from aligned places, too
+    const int64_t step = down * stride;
     PTO_UNROLL
     for (int piece = 0; piece < chunks; piece += across) {
       const int column = (piece + int(threadIdx.x) % across) * chunk;
       const int valid = (column < columns ? rows : 0) - int(first);
-      const T* from = at + first * row_stride + column;
+      const T* from = at + first * stride + column;
       const int place_of_first = place<ROWS, COLUMNS, SWIZZLED, T>(int(first), column);
       PTO_UNROLL
       for (int row = 0; row < ROWS; row += down) {
@@ -126,8 +127,9 @@ PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t
       }
     }
   } else {
+    const bool down_columns = row_stride == 1 && column_stride != 1;  // neighbours are below each other
     for (int k = int(threadIdx.x); k < ROWS * COLUMNS; k += THREADS) {
-      const int row = k / COLUMNS, column = k % COLUMNS;
+      const int row = down_columns ? k % ROWS : k / COLUMNS, column = down_columns ? k / ROWS : k % COLUMNS;
       const bool inside = row < rows && column < columns;
       shared[place<ROWS, COLUMNS, SWIZZLED, T>(row, column)] =
           inside ? at[row * row_stride + column * column_stride] : T{};
@@ -226,11 +228,53 @@ PTO_FUNCTION void copy_row(X* row, const T* at, int64_t stride, int columns) {
   }
 }
 
+// acc += row @ b for one row in shared memory and a matrix in global memory, `depth` x `columns` of it valid, whose columns
+// lie side by side. A warp adds up a column at a time.
+template <class Spread, int NC, class R, class X, class U>
+PTO_FUNCTION void multiply_row_by_columns(R (&acc)[1][NC], const X* row, int depth, const U* b, int64_t column_stride,
+                                          int columns) {
+  constexpr int RUN = 16 / int(sizeof(U)), ACROSS = Spread::WARPS * Spread::LANES, WARPS = Spread::LINES * Spread::WARPS;
+  const int warp = int(threadIdx.y) * Spread::WARPS + int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  const bool runs = in_runs<RUN>(b, column_stride, 1, columns, depth) && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  R* const sums = *exchanged_rows<1, NC * ACROSS, R>();
+  Spread::synchronise();
+  for (int column = warp; column < columns; column += WARPS) {
+    const U* const from = b + column * column_stride;
+    R sum{};
+    if (runs) {
+      PTO_UNROLL_BY_4
+      for (int k = lane * RUN; k < depth; k += 32 * RUN) {
+        U run[RUN];
+        X x[RUN];
+        load_run<RUN>(run, from + k);
+        load_run<RUN>(x, row + k);
+        PTO_UNROLL
+        for (int s = 0; s < RUN; ++s) sum = multiply_add(R(x[s]), R(from_memory(run[s])), sum);
+      }
+    } else {
+      PTO_UNROLL_BY_4
+      for (int k = lane; k < depth; k += 32) sum = multiply_add(R(row[k]), R(from_memory(from[k])), sum);
+    }
+    sum = combined_over_lanes<Sum<R>, 1, 32>(sum);
+    if (lane == 0) sums[column] = sum;
+  }
+  Spread::synchronise();
+  PTO_UNROLL
+  for (int j = 0; j < NC; ++j) {
+    const int column = Spread::column(j);
+    if (column < columns) acc[0][j] = Sum<R>::combine(acc[0][j], sums[column]);
+  }
+}
+
 // acc += row @ b for one row in shared memory and a matrix in global memory, `depth` x `columns` of it valid. Threads
 // that have the same columns take every SHARES-th row of the matrix.
 template <class Spread, int NC, class R, class X, class U>
 PTO_FUNCTION void multiply_row(R (&acc)[1][NC], const X* row, int depth, const U* b, int64_t row_stride,
                                int64_t column_stride, int columns) {
+  if (row_stride == 1 && column_stride != 1) {
+    multiply_row_by_columns<Spread>(acc, row, depth, b, column_stride, columns);
+    return;
+  }
   constexpr int RUN = Spread::RUN;
   R sums[NC] = {};
   constexpr int WIDTH = RUN * int(sizeof(U)), AHEAD = WIDTH >= 16 ? 4 : WIDTH >= 8 ? 8 : 16;  // loads under way
