@@ -19,6 +19,7 @@ from pto_jit.lower.commuting import commutes
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.elements import Fold, leaves
 from pto_jit.targets.cuda.rules import RuleWriter
+from pto_jit.targets.cuda.updates import ATOMIC
 from pto_jit.targets.source.scalars import memory_type, register_type
 
 
@@ -179,9 +180,31 @@ class FoldWriter(RuleWriter):
         super().statement(stmt)
 
     def operation(self, op: Op) -> None:
+        if op.op in ATOMIC:
+            self._update_element(op)
+            return
         if op.op == "getelem" and self.leaving:
             self._stay_inside(op.args[0], op.args[1:])
         super().operation(op)
+
+    def _update_element(self, op: Op) -> None:
+        """Combine a number with an element, unless it lies outside of its tensor."""
+        value, tensor, *places = op.args
+        assert isinstance(tensor, Var) and isinstance(value.type, ScalarType)
+        self.headers.add("pto_places")
+        for axis, place in enumerate(places):
+            self.natural(place, axis, op.loc)
+        self.writes_memory(tensor)
+        there = [] if self.elements else ["Spread::writes_scalars()"]
+        for axis, place in enumerate(places):
+            text, extent = self.scalar(place), f"{self.name(tensor.name)}.shape[{axis}]"
+            if not self.facts.is_natural(place):
+                there.append(f"uint64_t({text}) < uint64_t({extent})")
+            elif not self.facts.is_below(place, tensor.name, axis):
+                there.append(f"{text} < {extent}")
+        rule = f"pto::{ATOMIC[op.op]}<{register_type(value.type.dtype)}>"
+        update = f"{rule}::apply(&{self.element(tensor, places)}, {self.scalar(value)});"
+        self.text.line(f"if ({' && '.join(there)}) {update}" if there else update)
 
     def _stay_inside(self, tensor: Operand, indices: Collection[Operand]) -> None:
         """Leave the loop rather than read outside of a tensor: if that would happen, an earlier iteration has left."""

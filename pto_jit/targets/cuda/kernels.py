@@ -34,6 +34,7 @@ from pto_jit.targets.cuda.thin import (
     without_thin_products,
 )
 from pto_jit.targets.cuda.unused import without_unused
+from pto_jit.targets.cuda.updates import ATOMIC, with_updates_by_numbers
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText, words_of
@@ -176,6 +177,7 @@ def write_kernel(
     dims: the numbers that are extents of tensors; fitting: along which axes the program's tiles fit any; ahead: loops
     bring operands of products for later iterations (else just before the products, where others have left memory).
     """
+    func = with_updates_by_numbers(func)
     streamed = streamed_loads(func)
     known = cache(partial(gather, func, dims, fitting))
     func = with_extents(without_thin_products(func, streamed, lambda *place: known().is_below(*place)))
@@ -186,12 +188,13 @@ def write_kernel(
     tiled = any(touches_tiles(s) for s in func.body)
     if not tiled:
         folds = _folds(func.body, not chain)
-        writer = FoldWriter(func, facts, chain, teamed=False, elements=not folds, first_site=first_site,
+        once = not chain and any(isinstance(s, Op) and s.op in ATOMIC for s in statements(func.body))
+        writer = FoldWriter(func, facts, chain, teamed=False, elements=not folds and not once, first_site=first_site,
                             fastmath=fastmath)  # fmt: skip
         writer.folds = folds
         writer.twins = {} if writer.elements else twins_of(func, facts, teamed=False)
         writer.block(func.body)
-        return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
+        return _kernel(func, file, writer, "elements" if writer.elements else "folds", {}, (), 1, facts, fastmath)
     products = any(multiplies_matrices(s) for s in statements(func.body))
     copied = copied_rows(func, multiplied_rows(func, streamed))
     shapes = () if products else tile_shapes(func.body, streamed | copied)
@@ -367,10 +370,22 @@ def _slots(body: Block) -> int:
 
 
 def _run(body: Block) -> int:
-    """Columns that a thread takes at a time: 16 bytes of the smallest element that is loaded or stored."""
-    sizes = [a.type.dtype.bytes for s in statements(body) if isinstance(s, Op) and s.op in ("load", "store", "take")
-             for a in s.args if isinstance(a.type, TensorType)]  # fmt: skip
-    return max(1, min(8, 16 // min(sizes, default=4)))
+    """Columns that a thread takes at a time: 16 bytes of the smallest element that is loaded or stored, but no more of
+    those that are stored, as what a warp stores at a time should be whole sectors.  One, where elements are updated
+    atomically or lie apart: then neighbours are best of all."""
+    moved: list[int] = []
+    stored = [1]
+    for s in statements(body):
+        if not isinstance(s, Op):
+            continue
+        if s.op in ATOMIC or (s.op == "tensor_step" and s.attr("steps")[-1] != 1):  # type: ignore[index]
+            return 1
+        kinds = [a.type for a in s.args if isinstance(a.type, TensorType)]
+        if s.op in ("load", "store", "take"):
+            moved += [k.dtype.bytes for k in kinds]
+        if s.op == "store" and s.args[0].type.shape[-1:] != (1,):  # type: ignore[union-attr]
+            stored += [k.dtype.bytes for k in kinds]
+    return max(1, min(8, 16 // min(moved, default=4), 16 // max(stored)))
 
 
 def _first_iteration(func: Func, chain: tuple[For, ...], extents: Sequence[Operand]) -> tuple[Op | For, ...]:

@@ -13,11 +13,11 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.lines import LineWriter
 from pto_jit.targets.cuda.moves import HOLE, OUTSIDE, pitch_of
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
+from pto_jit.targets.cuda.updates import ATOMIC
 from pto_jit.targets.cuda.values import UNIT, Axis, Site, Tile, in_array
 from pto_jit.targets.source.scalars import register_type
 
 NO_INDEX = "{what}: index {{0}} is outside [0, {{1}})"
-_ATOMIC = {"atomic_add": "AtomicSum", "atomic_max": "AtomicMaximum", "atomic_min": "AtomicMinimum"}
 At = Callable[[str, str, str, str], str]
 """The expression for an element, of the names of its slot, its row and its column."""
 
@@ -209,7 +209,7 @@ class PlaceWriter(LineWriter):
 
     def _atomic_add(self, op: Op) -> None:
         self.headers.add("pto_places")
-        self._write(op, "update_tile", f", pto::{_ATOMIC[op.op]}")
+        self._write(op, "update_tile", f", pto::{ATOMIC[op.op]}")
 
     _atomic_max = _atomic_min = _atomic_add
 

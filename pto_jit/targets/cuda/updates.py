@@ -31,11 +31,13 @@ from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import blocks, def_counts, rewrite_func, statements, use_counts, uses, vars_made
 from pto_jit.lower.names import Names, index
-from pto_jit.slotted import frozen
-from pto_jit.targets.cuda.loops import PARALLEL
+from pto_jit.slotted import frozen, replace
+from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
 from pto_jit.targets.cuda.slices import views_of
 
 _RULES = {"add": "atomic_add", "max": "atomic_max", "min": "atomic_min"}
+ATOMIC = {"atomic_add": "AtomicSum", "atomic_max": "AtomicMaximum", "atomic_min": "AtomicMinimum"}
+"""What does an operation atomically, in `pto_places.cuh`."""
 
 
 @frozen
@@ -86,6 +88,32 @@ def _atomic(update: _Update, names: Names) -> Block:
     tile = names.fresh(combine.results[0].name, TileType(value.type.dtype, ones))
     full = Op("full", (tile,), (update.value, *map(index, ones)), (), (), combine.loc)
     return full, Op(update.name, (), (tile, tensor, *places), (), (), store.loc)
+
+
+def with_updates_by_numbers(func: Func) -> Func:
+    """A kernel whose only tiles are numbers that update single elements, without these: the updates take the number.
+    Then a thread has an iteration, not a block or a warp."""
+    counts = def_counts(func.body)
+    tiled = [s for s in statements(func.body) if isinstance(s, Op) and touches_tiles(s)]
+    numbers = {s.results[0].name: s.args[0] for s in tiled
+               if s.op == "full" and all(e == index(1) for e in s.args[1:])
+               and all(counts[v.name] <= 1 for v in (*s.results, *uses(s)))}  # fmt: skip
+
+    def number_of(op: Op) -> Operand | None:
+        """The number that an operation makes a tile of, or that it updates by."""
+        tile = op.results[0] if op.op == "full" else op.args[0] if op.op in ATOMIC else None
+        return numbers.get(tile.name) if isinstance(tile, Var) else None
+
+    if not numbers or any(number_of(s) is None for s in tiled):
+        return func
+
+    def visit(stmt: Stmt) -> Stmt | Block | None:
+        number = number_of(stmt) if isinstance(stmt, Op) else None
+        if not isinstance(stmt, Op) or number is None:
+            return None
+        return () if stmt.op == "full" else replace(stmt, args=(number, *stmt.args[1:]))
+
+    return rewrite_func(func, visit)
 
 
 def _updates(func: Func) -> list[_Update]:

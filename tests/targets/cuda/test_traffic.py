@@ -97,6 +97,48 @@ def test_results_of_16_bits_fill_half_of_the_sectors_that_a_product_stores() -> 
     assert used > 0.8 and conflicts == 1
 
 
+@pto.jit
+def counts(x: pl.Tensor, y: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        pl.atomic_add(y, [x[i]], 1)
+
+
+def test_threads_that_update_elements_have_an_iteration_each() -> None:
+    x, y = numbers(300, 20_000), numbers(1, 300)
+    used, _, instructions = counted(counts, x, y)
+    assert (y == np.bincount(x, minlength=300)).all()
+    assert instructions < 40 * 20_000 / 32 and used > 0.25  # the places are scattered
+
+
+@pto.jit
+def gradient(dw: pl.Tensor, rows: pl.Tensor, dy: pl.Tensor):
+    for i in pl.range(rows.shape[0], parallel=True):
+        pl.atomic_add(dw, [rows[i], 0], pl.load(dy, [i, 0], [1, 256]))
+
+
+@pto.jit
+def dequantised(q: pl.Tensor, scale: pl.Tensor, y: pl.Tensor):
+    for i in pl.range(q.shape[0], parallel=True):
+        y[i, :] = pl.cast(q[i, :], pl.f32) * scale[i]
+
+
+@pto.jit
+def rotated(x: pl.Tensor, cos: pl.Tensor, sin: pl.Tensor, y: pl.Tensor):
+    """Rotary embeddings of neighbours."""
+    for i in pl.range(x.shape[0], parallel=True):
+        a, b = x[i, 0::2], x[i, 1::2]
+        y[i, 0::2] = a * cos[i, :] - b * sin[i, :]
+        y[i, 1::2] = b * cos[i, :] + a * sin[i, :]
+
+
+def test_lanes_are_neighbours_where_runs_would_be_apart() -> None:
+    """Atomic updates, stores of more bytes than were loaded, and every other element (of which half is not wanted)."""
+    assert counted(gradient, floats(50, 256), numbers(50, 64), floats(64, 256)).used > 0.9
+    assert counted(dequantised, numbers(100, 16, 1024, dtype=np.int8), floats(16), floats(16, 1024)).used > 0.85
+    halves = floats(8, 256), floats(8, 256)
+    assert counted(rotated, floats(8, 512), *halves, floats(8, 512)).used > 0.6
+
+
 def test_the_simulator_counts_what_is_wasted() -> None:
     """Columns: every lane wants 4 bytes of a sector of 32."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+import pto_jit.language as pl
 
 from .harness import emulated, needs_compiler
 
@@ -101,3 +102,62 @@ def places_of_what_was_counted(x, v, h, top):
 def test_what_depends_on_the_order_is_refused(kernel: Any) -> None:
     with pytest.raises(pto.TargetError, match=r"PTO-X100.* a sequential loop over elements"):
         kernel.compile(*arguments(), target="cuda")
+
+
+@pto.jit
+def once(x, y):
+    """Outside of all loops, where a block has threads to spare."""
+    pl.atomic_add(y, [0], 3)
+    pl.atomic_max(y, [1], x[2])
+
+
+@pto.jit
+def of_running_sums(x, y):
+    s = 0.0
+    for i in range(x.shape[0]):
+        s += x[i]
+        pl.atomic_add(y, [i % 7], s)
+
+
+@pto.jit
+def some_beyond_the_end(x, y):
+    for i in pl.range(x.shape[0], parallel=True):
+        pl.atomic_add(y, [i * 2], x[i])
+
+
+@pto.jit
+def under_conditions(x, y):
+    for i in pl.range(x.shape[0], parallel=True):
+        for j in range(4):
+            if x[i] > 0:
+                pl.atomic_add(y, [(i * j) % y.shape[0]], x[i] * j)
+
+
+@pto.jit
+def of_two_kinds(x, y):
+    for i in pl.range(x.shape[0], parallel=True):
+        pl.atomic_add(y, [i % 5], x[i])
+        pl.atomic_max(y, [5 + i % 3], x[i] + 1)
+
+
+@pto.jit
+def before_the_start(x, y):
+    for i in pl.range(x.shape[0], parallel=True):
+        pl.atomic_min(y, [i - 3], x[i])
+
+
+BY_NUMBERS = [once, of_running_sums, some_beyond_the_end, under_conditions, of_two_kinds]
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.int64])
+@pytest.mark.parametrize("kernel", BY_NUMBERS, ids=lambda k: k.__name__)
+def test_updates_by_numbers(kernel: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(8)
+    x, start = (rng.integers(-9, 9, n).astype(dtype) for n in (40, 60))  # whose sums any order gives exactly
+    wanted = start.copy()
+    kernel(x, wanted)
+    _, (_, found) = emulated(kernel, x, start.copy())
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(pto.BoundsError, match="negative"):
+        emulated(before_the_start, x, start)
