@@ -133,6 +133,21 @@ def test_assertions_are_checked_in_kernels_that_are_debugged(rows: int) -> None:
 
 
 @needs_compiler
+def test_assertions_are_checked_by_the_host_of_programs_that_are_debugged() -> None:
+    def checked(x: pl.Tensor, y: pl.Tensor, n: int):
+        assert n < 2, "too many"
+        y[...] = x[...]
+
+    x, y = np.ones(40, np.float32), np.zeros(40, np.float32)
+    emulate(pto.jit(checked).compile(x, y, 5, target="cuda"), x, y, 5)
+    compiled = pto.jit(checked, debug=True).compile(x, y, 5, target="cuda")
+    emulate(compiled, x, y, 1)
+    with pytest.raises(pto.KernelAssertionError, match="too many") as caught:
+        emulate(compiled, x, y, 5)
+    assert "test_refusals.py" in str(caught.value)
+
+
+@needs_compiler
 def test_tensors_that_overlap_in_a_way_that_would_give_other_results_are_refused() -> None:
     memory = np.zeros(80, np.float32)
     x, y = memory[:64].reshape(4, 16), memory[8:72].reshape(4, 16)
