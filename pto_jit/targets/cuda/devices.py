@@ -76,6 +76,10 @@ class Device(Protocol):
         """A version of a kernel, compiled and loaded; LaunchError when it wants too much shared memory."""
         ...
 
+    def begin(self, kernel: Kernel, spread: Spread) -> None:
+        """Begin to compile a version that `prepare` will be asked for, beside others."""
+        ...
+
     def launch(
         self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
         arguments: Sequence[Any], stream: int,
@@ -142,6 +146,9 @@ class EmulatedDevice:
         if known is None:
             known = _emulated[key] = _open(emulated_code(kernel, spread))
         return known, kernel.name
+
+    def begin(self, kernel: Kernel, spread: Spread) -> None:
+        """Nothing: what is emulated is compiled when it is needed."""
 
     def launch(
         self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
@@ -109,6 +111,16 @@ class DeviceMemory:
                 self._device.library.cuMemFreeAsync(self.pointer, self._stream)
 
 
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Where versions of kernels are compiled that a program needs later: compilers do not hold Python's lock."""
+    return ThreadPoolExecutor(max(2, os.cpu_count() or 1), "pto_jit.cuda")
+
+
+def _key(kernel: Kernel, spread: Spread) -> str:
+    return hashlib.sha256(repr((kernel.source, spread.defines)).encode()).hexdigest()
+
+
 class CudaDevice:
     """A GPU, as a `Device`."""
 
@@ -132,6 +144,7 @@ class CudaDevice:
         self.call("cuDriverGetVersion", ctypes.byref(count))
         self._release = count.value // 1000  # the major version of the latest CUDA whose code the driver loads
         self._versions: dict[str, Any] = {}
+        self._begun: dict[str, Future[bytes]] = {}
         self._free: list[FailureSlot] = []
 
     @property
@@ -175,13 +188,22 @@ class CudaDevice:
         self.call("cuMemPoolSetAttribute", pool, _THRESHOLD, ctypes.byref(kept))
         return pool
 
+    def begin(self, kernel: Kernel, spread: Spread) -> None:
+        key = _key(kernel, spread)
+        if key not in self._versions and key not in self._begun:
+            self._begun[key] = _threads().submit(self._compiled, kernel, spread)
+
+    def _compiled(self, kernel: Kernel, spread: Spread) -> bytes:
+        own = "a" if dict(spread.defines).get("WARPGROUPS") else ""  # what no later device has
+        return compile_kernel(kernel, spread, f"sm_{self.capability}{own}", self._release)
+
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
         check_shared(kernel, shared, self.shared_limit)
-        key = hashlib.sha256(repr((kernel.source, spread.defines)).encode()).hexdigest()
+        key = _key(kernel, spread)
         known = self._versions.get(key)
         if known is None:
-            own = "a" if dict(spread.defines).get("WARPGROUPS") else ""  # what no later device has
-            code = compile_kernel(kernel, spread, f"sm_{self.capability}{own}", self._release)
+            begun = self._begun.pop(key, None)
+            code = self._compiled(kernel, spread) if begun is None else begun.result()
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
             self.call("cuModuleLoadData", ctypes.byref(module), code)
             self.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import gcd
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, BoundsError, InternalError, LaunchError, excerpt
 from pto_jit.ir.nodes import Call, Const, Func, Op
 from pto_jit.ir.types import TensorType
+from pto_jit.ir.walk import statements
 from pto_jit.semantic.evaluation import argument, number
 from pto_jit.semantic.failures import INDEX, filled
 from pto_jit.slotted import frozen, mutable
@@ -82,6 +84,7 @@ class _Version:
 
 
 _MOST_VERSIONS = 4096  # launches of different sizes that are remembered
+_MOST_AHEAD = 256  # launches of a program that are looked at before it runs
 
 
 class HostProgram:
@@ -94,6 +97,7 @@ class HostProgram:
         self._versions: WeakKeyDictionary[Device, dict[tuple[Any, ...], _Version]] = WeakKeyDictionary()
         self._apart = apart_in(entry)
         self._function: Callable[..., tuple[Any, ...]] | None = None
+        self._speaks = any(isinstance(s, Op) and s.op == "print" for s in statements(entry.body))
 
     def failures(self, device: Device) -> FailureSlot:
         """Where this program's kernels record failures on a device."""
@@ -113,6 +117,11 @@ class HostProgram:
             value if isinstance(value, DeviceTensor) else plain(argument(value, param.type.dtype), param.type)
             for param, value in zip(self.entry.params, arguments, strict=True)
         ]
+        if device not in self._versions:
+            self._versions[device] = {}
+            if len(self.kernels) > 1 and not self._speaks:
+                with suppress(Exception):  # whatever it is, the run meets it, too
+                    self._function(_LookAhead(self, device, stream), *given)
         values = self._function(_Run(self, device, stream), *given)
         return tuple(number(v) if isinstance(v, np.generic) else v for v in values)
 
@@ -127,19 +136,24 @@ class HostProgram:
     def version(self, kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> _Version:
         """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs."""
         trips, extents, shapes = size
-        known = self._versions.setdefault(device, {})
-        covered = covers(kernel, trips)
+        known = self._versions[device]
         by_trips = trips if kernel.kind in BY_TRIPS else ()
-        key = (kernel.name, device.warpgroups, covered, run, extents, shapes, by_trips)
+        key = (kernel.name, device.warpgroups, covers(kernel, trips), run, extents, shapes, by_trips)
         found = known.get(key)
         if found is None or found.kernel is not kernel:
-            capacities = {macro: n for (macro, _), n in zip(kernel.capacities, extents, strict=True)}
-            spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups, run)
-            spread = covering(spread) if covered else spread
+            spread, shared = spread_of(kernel, size, run, device)
             if len(known) >= _MOST_VERSIONS:
                 known.clear()
             found = known[key] = _Version(kernel, spread, shared, device.prepare(kernel, spread, shared))
         return found
+
+
+def spread_of(kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> tuple[Spread, int]:
+    """How a version of a kernel is spread, and the bytes of shared memory that it takes beside its own."""
+    trips, extents, shapes = size
+    capacities = {macro: n for (macro, _), n in zip(kernel.capacities, extents, strict=True)}
+    spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups, run)
+    return covering(spread) if covers(kernel, trips) else spread, shared
 
 
 class _Run:
@@ -243,14 +257,17 @@ class _Run:
         trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
-        run = _run_of(site.run, args) if site.run > 1 else kernel.run
-        version = self.program.version(kernel, size, run, self.device)
+        version = self.program.version(kernel, size, self.run_of(site, args), self.device)
         values = [_as_argument(value, p.type, kernel) for value, p in zip(args, kernel.func.params, strict=True)]
         values.append(ctypes.c_void_p(self.program.failures(self.device).address))
         spread = version.spread
         self.device.launch(version.compiled, grid(kernel, spread, trips), spread.block, version.shared, values,
                            self.stream)  # fmt: skip
 
+
+    def run_of(self, site: Site, args: Sequence[Any]) -> int:
+        """How many columns at a time a thread takes in a launch."""
+        return _run_of(site.run, args) if site.run > 1 else self.program.kernels[site.kernel].run
 
     def _apart(self, kernel: Kernel, site: Site, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of a launch, with copies of what it reads where others write: as if all were read before."""
@@ -277,6 +294,42 @@ class _Run:
         start = memory.pointer + (low - memory.pointer) % 16
         self.device.copy(start, low, high - low, self.stream)
         return DeviceTensor(start + x.pointer - low, x.shape, x.strides, x.dtype, memory)
+
+
+class _LookAhead(_Run):
+    """Begins to compile what the program will launch, until it asks for something that only the device knows."""
+
+    def __init__(self, program: HostProgram, device: Device, stream: int) -> None:
+        super().__init__(program, device, stream)
+        self.left = _MOST_AHEAD
+
+    def alloc(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
+        dtype = op.attr("dtype")
+        assert isinstance(dtype, DType)
+        shape = tuple(args[:-1] if op.attr("filled") else args)
+        return (DeviceTensor(0, shape, _packed(shape, dtype.bytes), dtype),)  # aligned as all memory of devices is
+
+    def getelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
+        raise _UnknownError
+
+    def setelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
+        return ()
+
+    def launch(self, site: Site, args: Sequence[Any]) -> None:
+        kernel = self.program.kernels[site.kernel]
+        size = site.size(_Shapes(self.program, self.device, self.stream), *args)
+        trips = size[0]
+        if trips and trips[0] == 0:
+            return
+        spread, _ = spread_of(kernel, size, self.run_of(site, args), self.device)
+        self.device.begin(kernel, spread)
+        self.left -= 1
+        if not self.left:
+            raise _UnknownError
+
+
+class _UnknownError(Exception):
+    """Only the device knows."""
 
 
 class _Shapes(_Run):

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import device_kernel
-from pto_jit.bench.kernels import matrix, rows
+from pto_jit.bench.kernels import matrix, reductions, rows
 from pto_jit.targets.cuda import api, devices, driver
 from pto_jit.targets.cuda.host import DeviceTensor
 
@@ -55,12 +57,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def fake(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    numbers = itertools.count()
+
     def compile_kernel(kernel: Any, spread: Any, arch: str, release: int) -> bytes:
         assert arch == ("sm_90a" if dict(spread.defines).get("WARPGROUPS") else "sm_90")
         library.architectures.append(arch)
         library.releases.append(release)
         defines = [f"-D{name}={value}" for name, value in spread.defines]
-        path = tmp_path / f"{kernel.name}-{len(list(tmp_path.iterdir()))}.so"  # a file that is loaded stays as it is
+        path = tmp_path / f"{kernel.name}-{next(numbers)}.so"  # a file that is loaded stays as it is
         key = (kernel.source, *defines)
         if key not in _BUILT:
             _BUILT[key] = devices.emulated_code(kernel, spread)
@@ -443,3 +447,58 @@ def test_calls_have_the_types_of_the_header(directory: Path, tmp_path: Path) -> 
     assert rest == [f"{name} {''.join(LETTERS[t] for t in types)}" for name, types in api.PROTOTYPES.items()]
     fake_driver = str(Path(__file__).parent / "fake_driver.c")
     subprocess.run(["gcc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{directory}", fake_driver], check=True)
+
+
+def test_the_kernels_of_a_program_are_compiled_side_by_side(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as the host knows what it will launch: each of the two waits here until the other one is compiled, too."""
+    both, compile_one = threading.Barrier(2, timeout=60), driver.compile_kernel
+    compiled: list[str] = []
+
+    def together(kernel: Any, *args: Any) -> bytes:
+        compiled.append(kernel.name)
+        both.wait()
+        return compile_one(kernel, *args)
+
+    monkeypatch.setattr(driver, "compile_kernel", together)
+    x, total = np.arange(100, dtype=np.float32), np.zeros(1, np.float32)
+    program = reductions.vector_sum.compile(OnDevice(x), OnDevice(total), target="cuda")
+    for _ in range(2):
+        program(OnDevice(x), OnDevice(total))
+    assert total[0] == x.sum() and sorted(compiled) == ["vector_sum_incore_0", "vector_sum_incore_0_1"]
+
+
+def test_what_only_the_device_knows_is_waited_for(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is launched, written or read to look ahead, and what fails does so when it runs, with its own words."""
+
+    @pto.jit
+    def counted(x: pl.Tensor, n: pl.Tensor, y: pl.Tensor):
+        for i in pl.range(x.shape[0], parallel=True):
+            pl.atomic_add(n, [0], 1)
+        for k in range(n[0]):
+            for i in pl.range(x.shape[0], parallel=True):
+                y[i] = x[i] * k
+
+    compile_one = driver.compile_kernel
+    compiled: list[tuple[str, bool]] = []
+
+    def watched(kernel: Any, *args: Any) -> bytes:
+        ahead = threading.current_thread() is not threading.main_thread()
+        compiled.append((kernel.name, ahead))
+        if "fails" in kernel.name:
+            raise pto.errors.ToolchainError("no compiler")
+        return compile_one(kernel, *args)
+
+    monkeypatch.setattr(driver, "compile_kernel", watched)
+    x, n, y = np.ones(5, np.float32), np.zeros(1, np.int32), np.zeros(5, np.float32)
+    args = [OnDevice(a) for a in (x, n, y)]
+    counted.compile(*args, target="cuda")(*args)
+    assert n[0] == 5 and (y == 4).all()
+    assert [ahead for _, ahead in compiled] == [True, False]
+
+    @pto.jit
+    def fails(x: pl.Tensor, n: pl.Tensor, y: pl.Tensor):
+        counted(x, n, y)
+
+    with pytest.raises(pto.errors.ToolchainError, match="no compiler"):
+        fails.compile(*args, target="cuda")(*args)
+    assert n[0] == 5
