@@ -472,7 +472,7 @@ def test_what_only_the_device_knows_is_waited_for(fake: Any, monkeypatch: pytest
 
     @pto.jit
     def counted(x: pl.Tensor, n: pl.Tensor, y: pl.Tensor):
-        for i in pl.range(x.shape[0], parallel=True):
+        for _ in pl.range(x.shape[0], parallel=True):
             pl.atomic_add(n, [0], 1)
         for k in range(n[0]):
             for i in pl.range(x.shape[0], parallel=True):
