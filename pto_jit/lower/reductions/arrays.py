@@ -14,12 +14,12 @@ from contextlib import suppress
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import For, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import defs, uses
+from pto_jit.ir.walk import defs, rename, rewrite_block, uses
 from pto_jit.lower.names import Names, index
 from pto_jit.lower.reductions.accumulate import NoReduction, follow, identity
-from pto_jit.lower.reductions.partials import Emit
+from pto_jit.lower.reductions.partials import TRUE, Emit, Partials, stored_in
 from pto_jit.lower.reductions.places import Access, Subscripts
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import frozen
@@ -252,3 +252,37 @@ def copies_of(array: Array, extents: tuple[Operand, ...], count: Operand, e: Emi
         (type,) = infer("view", (window, *op.args[1:]), dict(op.attrs))
         views.append((op.results[0].name, names.fresh(op.results[0].name, type)))
     return Copies(array, memory, extents, window, tuple(views))
+
+
+def on_partials(body: Block, partials: list[Partials], copies: list[Copies], names: Names) -> Block:
+    """A loop's body on the variables of a chunk, and its copies of tensors."""
+    moved = {id(op): one for one in copies for op in (*one.array.accesses, *one.array.views)}
+    renamed: dict[str, str] = {}
+    reads: dict[int, Var] = {}
+    writes: dict[int, Var] = {}
+    flags: dict[int, list[Var]] = {}
+    for one in partials:
+        place = one.state.place
+        if place is None:
+            renamed.update({old.name: new.name for old, new in zip(one.state.vars, one.vars, strict=True)})
+        else:
+            reads.update((id(op), one.vars[0]) for op in place.reads)
+            writes.update((id(op), one.vars[0]) for op in place.writes)
+        if one.flag is not None:
+            for mark in one.state.updates:
+                flags.setdefault(mark, []).append(one.flag)
+
+    def visit(stmt: Stmt) -> Block | None:
+        if not isinstance(stmt, Op):
+            return None
+        new: Block = (stmt,)
+        if id(stmt) in reads:
+            new = (Op("copy", stmt.results, (reads[id(stmt)],), (), (), stmt.loc),)
+        elif id(stmt) in moved:
+            new = (moved[id(stmt)].moved(stmt),)
+        elif id(stmt) in writes:
+            new = stored_in(writes[id(stmt)], stmt.args[0], Emit(names, stmt.loc))
+        marks = [Op("copy", (flag,), (TRUE,), (), (), stmt.loc) for flag in flags.get(id(stmt), ())]
+        return None if new[0] is stmt and not marks else (*new, *marks)
+
+    return rename(rewrite_block(body, visit), renamed)

@@ -16,6 +16,7 @@ from pto_jit.slotted import replace
 
 Held = Partials | Copies
 LARGE = 1 << 14  # elements of a partial result from which the merges of a level are divided over the workers
+GROUP = 16  # partial results that a block merges in the first of two steps
 LEVELS = 64  # partial results up to which the levels of a tree are written out
 
 
@@ -32,6 +33,27 @@ def merge(partials: Sequence[Held], count: Operand, loop: For, names: Names, *, 
         into_first = _over(partials, loop, names, index(1), count, lambda one, e, k: one.merge(e, index(0), k))
         return [into_first, *_fold_first(partials, count, loop, names)]
     return [*_tree(partials, count, loop, names), *_fold_first(partials, count, loop, names)]
+
+
+def in_groups(
+    partials: Sequence[Partials], merged: Sequence[Partials], counts: tuple[Operand, Operand], loop: For, names: Names
+) -> For:
+    """The first of two steps: a loop whose iterations merge `GROUP` of `partials` into one of `merged`, in their order.
+
+    counts: of both.
+    """
+    group = names.fresh(f"{source_name(loop.var.name)}_group")
+    head, first, last = Scalars(names, loop.loc), Emit(names, loop.loc), Emit(names, loop.loc)
+    start = head.op("mul", group, index(GROUP))
+    stop = head.op("min", head.op("add", start, index(GROUP)), counts[0])
+    into: list[Partials] = []
+    for one, whole in zip(partials, merged, strict=True):
+        whole.start(first, group)
+        into.append(replace(one, state=replace(one.state, place=None, computed=(), targets=whole.vars)))
+        whole.save(last, group)
+    inner = _over(into, loop, names, start, stop, lambda one, e, k: one.fold(e, k))
+    body = (*head.done(), *first.done(), inner, *last.done())
+    return For("chunk", group, index(0), counts[1], index(1), body, loc=loop.loc)
 
 
 def _are_numbers(one: Partials) -> bool:

@@ -22,7 +22,7 @@ from pto_jit.lower.chunk import Expansion, take_apart
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import find_arrays
-from pto_jit.lower.reductions.partials import State
+from pto_jit.lower.reductions.partials import State, has_tiles
 from pto_jit.lower.reductions.places import Subscripts
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.semantic.failures import STEP
@@ -48,6 +48,17 @@ MANY_BLOCKS = Division(4096, 2048)
 several blocks, and some thousand numbers are merged by one block in no time."""
 MANY_MERGES = Division(1024, 8192)
 """The same where functions merge: in a block these take longer than what a thread computes of a short part."""
+MANY_TILES = Division(512, 8192)
+"""The same of tiles, which are merged in two steps."""
+
+
+def division_of(states: Sequence[State], device: str | None) -> Division:
+    """How a nest that reduces into such states, and no arrays, is divided for a target."""
+    if device != "cuda" or any(state.flagged for state in states):
+        return USUAL
+    if any(map(has_tiles, states)):
+        return MANY_TILES
+    return MANY_MERGES if any(isinstance(state.combine, Region) for state in states) else MANY_BLOCKS
 
 
 @frozen

@@ -52,7 +52,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import (
@@ -76,29 +76,25 @@ from pto_jit.ir.walk import (
     blocks,
     defs,
     map_funcs,
-    rename,
-    rewrite_block,
     statements,
     uses,
 )
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import Names, Scalars, index, source_name
-from pto_jit.lower.reductions.arrays import Array, Copies, copies_of, extents_of, find_arrays
-from pto_jit.lower.reductions.merge import merge
+from pto_jit.lower.reductions.arrays import Array, copies_of, extents_of, find_arrays, on_partials
+from pto_jit.lower.reductions.merge import GROUP, in_groups, merge
 from pto_jit.lower.reductions.nest import (
-    MANY_BLOCKS,
-    MANY_MERGES,
+    MANY_TILES,
     USUAL,
-    Division,
     Nest,
     chosen_chunks,
+    division_of,
     find_nest,
     may_have_empty_chunks,
     take_nest_apart,
 )
 from pto_jit.lower.reductions.partials import (
     FALSE,
-    TRUE,
     Emit,
     Partials,
     State,
@@ -107,7 +103,6 @@ from pto_jit.lower.reductions.partials import (
     has_tiles,
     known_reduction,
     slots_of,
-    stored_in,
     when,
 )
 from pto_jit.lower.reductions.places import Subscripts
@@ -301,15 +296,19 @@ class _Splitter:
         setup = Scalars(names, loc)
         sizes = Emit(names, loc)
         extents = [extents_of(one, sizes) for one in arrays]
+        division = USUAL if arrays else division_of(nest.states, self.device)
+        room = extents
+        if division is MANY_TILES:
+            room = [self.extents(state, var, sizes, before) for state in nest.states for var in state.vars]
         setup.block += sizes.done()
-        nest, given = chosen_chunks(nest, setup, self.decisions, names, self.division(nest, arrays), extents)
+        nest, given = chosen_chunks(nest, setup, self.decisions, names, division, room)
         pieces, count = take_nest_apart(nest, given, setup, names, self.decisions)
         if isinstance(count, Const) and count.value < 1:
             return ()  # the loop never runs
         memory = Emit(names, loc)
         partials = [self.allocated(state, count, memory, before) for state in nest.states]
         copies = [copies_of(a, n, count, memory, names) for a, n in zip(arrays, extents, strict=True)]
-        body = self.rewritten(nest.body, partials, copies)
+        body = on_partials(nest.body, partials, copies, self.names)
         body = self.block(body, live | {v.name for v in free_vars(body)}, divided=True)
         inner = Emit(names, loc)
         for one in (*partials, *copies):
@@ -323,10 +322,19 @@ class _Splitter:
             one.save(end, pieces.slot)
         result = [*self.may_move(setup.done()), *self.may_move(memory.done())]
         result += pieces.chunks((*inner.done(), run, *end.done()))
+        merged: list[Partials] = partials
+        few = isinstance(count, Const) and count.value <= GROUP
+        if division is MANY_TILES and loop.combine == "sequential" and not few:
+            groups, memory = Scalars(names, loc), Emit(names, loc)
+            some = groups.op("floordiv", groups.op("add", count, index(GROUP - 1)), index(GROUP), "groups")
+            merged = [allocate(one.state, one.extents, one.starts, some, memory) for one in partials]
+            result[len(result) - 1 : len(result) - 1] = [*self.may_move(groups.done()), *self.may_move(memory.done())]
+            result.append(in_groups(partials, merged, (count, some), nest.loops[0], names))
+            count = some
         for state in nest.states:
             if state.place is None:
                 result += self.sunk(state, before)
-        result += merge([*partials, *copies], count, nest.loops[0], names, alone=self.device is not None)
+        result += merge([*merged, *copies], count, nest.loops[0], names, alone=self.device is not None)
         kept: list[tuple[Var, Callable[[Emit], Operand]]] = []
         for one in partials:
             for target, extents in zip(one.state.targets, one.extents, strict=False):
@@ -341,12 +349,6 @@ class _Splitter:
             reason = f"every chunk has a copy of `{source_name(array.base)}`, merged by combine={loop.combine!r}"
             self.decisions.append(Decision("reduction", variables, True, reason, loc))
         return tuple(result)
-
-    def division(self, nest: Nest, arrays: Sequence[Array]) -> Division:
-        """How a nest is divided, unless the program says so."""
-        if self.device != "cuda" or arrays or any(state.flagged or has_tiles(state) for state in nest.states):
-            return USUAL
-        return MANY_BLOCKS if all(isinstance(state.combine, str) for state in nest.states) else MANY_MERGES
 
     def in_memory(
         self, target: Var, extents: tuple[Operand, ...], kept: list[tuple[Var, Callable[[Emit], Operand]]]
@@ -376,7 +378,7 @@ class _Splitter:
             later.append(one)
             one.start(e, index(0))
             reductions += known_reduction(one)
-        body = self.rewritten(loop.body, later, [])
+        body = on_partials(loop.body, later, [], self.names)
         body = self.block(body, live | {v.name for v in free_vars(body)}, divided=True)
         inner = replace(loop, kind="in_chunk", body=body, reductions=tuple(reductions))
         e.block.append(inner)
@@ -466,39 +468,6 @@ class _Splitter:
                 if any(v.name == target.name for s in statements((stmt,)) for v in (*uses(s), *defs(s))):
                     break
         return tuple(moved)
-
-    def rewritten(self, body: Block, partials: list[Partials], copies: list[Copies]) -> Block:
-        """A loop's body on the variables of a chunk, and its copies of tensors."""
-        moved = {id(op): one for one in copies for op in (*one.array.accesses, *one.array.views)}
-        names: dict[str, str] = {}
-        reads: dict[int, Var] = {}
-        writes: dict[int, Var] = {}
-        flags: dict[int, list[Var]] = {}
-        for one in partials:
-            place = one.state.place
-            if place is None:
-                names.update({old.name: new.name for old, new in zip(one.state.vars, one.vars, strict=True)})
-            else:
-                reads.update((id(op), one.vars[0]) for op in place.reads)
-                writes.update((id(op), one.vars[0]) for op in place.writes)
-            if one.flag is not None:
-                for mark in one.state.updates:
-                    flags.setdefault(mark, []).append(one.flag)
-
-        def visit(stmt: Stmt) -> Block | None:
-            if not isinstance(stmt, Op):
-                return None
-            new: Block = (stmt,)
-            if id(stmt) in reads:
-                new = (Op("copy", stmt.results, (reads[id(stmt)],), (), (), stmt.loc),)
-            elif id(stmt) in moved:
-                new = (moved[id(stmt)].moved(stmt),)
-            elif id(stmt) in writes:
-                new = stored_in(writes[id(stmt)], stmt.args[0], Emit(self.names, stmt.loc))
-            marks = [Op("copy", (flag,), (TRUE,), (), (), stmt.loc) for flag in flags.get(id(stmt), ())]
-            return None if new[0] is stmt and not marks else (*new, *marks)
-
-        return rename(rewrite_block(body, visit), names)
 
 
 def _is_sure(chunk: Operand) -> bool:

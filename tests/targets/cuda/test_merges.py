@@ -206,3 +206,53 @@ def test_a_function_that_leaves_its_loop_is_refused() -> None:
     vector = pto.spec((None,), pl.i64)
     with pytest.raises(pto.TargetError, match="by a function that does more than compute numbers"):
         kernel.compile(vector, vector, target="cuda")
+
+
+@pto.jit
+def sums_of_columns(x: pl.Tensor, y: pl.Tensor):
+    acc = pl.zeros([1, 70], pl.f32)
+    with pl.incore():
+        for i in pl.range(0, x.shape[0], 2, parallel=True):
+            acc = acc + pl.sum(pl.load(x, [i, 0], [2, 70]), axis=0, keepdims=True)
+        y[...] = acc[0]
+
+
+@pto.jit
+def of_several_kinds(x: pl.Tensor, y: pl.Tensor):
+    acc, n, total = pl.zeros([70], pl.f32), 0, 0.0
+    with pl.incore():
+        for i in pl.range(x.shape[0], parallel=True):
+            row = x[i, :]
+            acc += row * row
+            n += 1
+            total += pl.sum(row)
+        y[...] = acc / n + total
+
+
+@pto.jit
+def of_states(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        state = pl.reduction(init=(pl.full([1, 70], -1e30, pl.f32), pl.zeros([1, 70], pl.f32)), combine=merge)
+        for i in pl.range(x.shape[0], chunk=2):
+            state.update(pl.load(x, [i, 0], [1, 70]), pl.full([1, 70], 1.0, pl.f32))
+        top, total = state.value
+        y[...] = (top + pl.log(total))[0]
+
+
+@pto.jit
+def into_a_row(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for i in pl.range(x.shape[0], parallel=True):
+            y[...] += x[i, :]
+
+
+@pytest.mark.parametrize("fn", [sums_of_columns, of_several_kinds, of_states, into_a_row], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("n", [1, 33, 100])
+def test_tiles_are_merged_in_two_steps(fn: Any, n: int) -> None:
+    """Sixteen partial results by a block each, then what these have; of tiles that end where their tensor does, too."""
+    for columns in (70, 50) if fn in (of_states, into_a_row) else (70,):
+        x = RNG.standard_normal((n, columns)).astype(np.float32)
+        wanted = np.zeros(columns, np.float32)
+        fn(x, wanted)
+        _, (_, found) = emulated(fn, x, np.zeros(columns, np.float32))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
