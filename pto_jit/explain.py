@@ -168,6 +168,8 @@ class _Watched:
     def statement(self, frame: Frame, stmt: ast.stmt | ast.expr) -> None:
         """stmt: a statement, or the body of a kernel that is a lambda."""
         node = self._owner(frame.file, stmt)
+        if node is None:
+            return
         seen = self.functions.get(id(node))
         if seen is None:
             bound = {name for name, _ in _assigned(stmt)}
@@ -193,8 +195,8 @@ class _Watched:
             if why:
                 seen.reasons.setdefault(line, {})[name] = why
 
-    def _owner(self, file: SourceFile, stmt: ast.AST) -> FunctionNode:
-        """The function that a statement belongs to."""
+    def _owner(self, file: SourceFile, stmt: ast.AST) -> FunctionNode | None:
+        """The function that a statement belongs to; None for the loops that stand for a generator."""
         owners = self._owners.get(file.filename)
         if owners is None:
             owners = self._owners[file.filename] = {}
@@ -203,7 +205,7 @@ class _Watched:
                 owners.update((id(node), function) for node in ast.walk(function) if isinstance(node, ast.stmt))
                 if isinstance(function, ast.Lambda):
                     owners[id(function.body)] = function
-        return owners[id(stmt)]
+        return owners.get(id(stmt))
 
 
 def _is_bound(value: Any) -> bool:

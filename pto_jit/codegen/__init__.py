@@ -7,7 +7,8 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `compilation`, `params`: parameters, the entry function, the module
 * `generator`, `recovery`: the state of a compilation: names, places, errors; going on after one
 * `expressions`, `statements`, `assignments`, `patterns`: the visitors
-* `operators`, `items`: operators, comparisons and `in`; comprehensions, generators, what is iterated
+* `operators`, `items`, `folding`: operators, comparisons and `in`; comprehensions, generators, what is iterated;
+  `sum` and the like of generators as loops
 * `unshared`, `changes`: which objects calls make, which a kernel may change; what calls change
 * `unused`: warnings for statements that do nothing, and for calls that are made once
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into

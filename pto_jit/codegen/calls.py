@@ -18,7 +18,8 @@ from pto_jit.codegen.binding import bind
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.changes import CONTAINERS
 from pto_jit.codegen.construction import construct
-from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Unusable, cells_of, names_of, node_names
+from pto_jit.codegen.folding import as_generator, fold
+from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Missing, Unusable, cells_of, names_of, node_names
 from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
 from pto_jit.codegen.items import Items
 from pto_jit.codegen.iteration import LoopSpec, reversed_loop
@@ -32,6 +33,7 @@ from pto_jit.codegen.values import is_runtime
 from pto_jit.dtypes import DType
 from pto_jit.errors import (
     CompilationError,
+    Loc,
     Note,
     PtoError,
     TypeMismatchError,
@@ -67,6 +69,8 @@ class Calls:
         fn = g.expressions.visit(node.func)
         args, kwargs = self.arguments(node, fn)
         g.node = node
+        if Items in map(type, args) and (value := fold(g, fn, args, kwargs)) is not MISSING:
+            return value
         for arg in (*args, *kwargs.values()):
             if type(arg) is Items and not _reads_on_demand(fn):
                 arg.settle()
@@ -85,7 +89,7 @@ class Calls:
                 whole = None if own is None else own(value, fn)
                 args.extend(g.items.all_of(value, item.value) if whole is None else whole)
             else:
-                args.append(visit(item))
+                args.append(visit(as_generator(g, fn, item)))
         kwargs: dict[str, Any] = {}
         for keyword in node.keywords:
             value = visit(keyword.value)
@@ -374,8 +378,12 @@ class Calls:
         values: dict[str, Any],
         *,
         orchestration: bool = False,
+        caller: Loc | Missing | None = MISSING,
     ) -> Any:
-        """Compile a function's body here, with its parameters bound to `values`."""
+        """Compile a function's body here, with its parameters bound to `values`.
+
+        caller: where it was called from, in messages; by default the place of the expression being compiled.
+        """
         g = self.g
         if len(g.inlined) >= g.inline_limit:
             chain = " -> ".join(dict.fromkeys(g.inlined[-8:]))
@@ -387,7 +395,7 @@ class Calls:
             )
         caller_frame, caller_node, caller_loops = g.frame, g.node, g.loop_stack
         caller_returning, caller_orchestration = g.returning, g.orchestration
-        frame = Frame(file, names, globals_, cells, parent, name, g.depth, g.e.loc)
+        frame = Frame(file, names, globals_, cells, parent, name, g.depth, g.e.loc if isinstance(caller, Missing) else caller)
         frame.vars.update(values)
         target = Target("function", g.depth, len(g.loops))
         g.frame, g.loop_stack, g.returning = frame, [], target

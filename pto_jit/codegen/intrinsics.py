@@ -349,6 +349,18 @@ def _logarithm(g: Generator, x: Any, base: Any = None) -> Any:
     return found if base is None else g.operators.operate(ast.Div, found, g.inline(math.log, (base,)))
 
 
+def _prod(g: Generator, values: Any, *, start: Any = 1) -> Any:
+    """As Python: `start * a * b * ...`."""
+    node = _place(g)
+    if isinstance(values, (Tile, Tensor)):
+        total = builtins.call("prod", g, (builtins.one_axis(g, "prod", values),), {})
+        return g.operators.operate(ast.Mult, start, total)
+    for item in g.items.each(values, node):
+        g.node = node
+        start = g.operators.operate(ast.Mult, start, item)
+    return start
+
+
 MATH: dict[str, Handler] = {
     **{name: _operation(name) for name in (
         "exp exp2 expm1 log2 log1p sqrt sin cos tan tanh erf isnan isinf isfinite atan2 fmod pow fma").split()},
@@ -358,5 +370,5 @@ MATH: dict[str, Handler] = {
     **{name: _mathematics(name) for name in (
         "asin acos hypot sinh cosh asinh acosh atanh log10 cbrt copysign remainder erfc lgamma frexp modf nextafter "
         "ldexp").split()},
-    "gamma": _mathematics("tgamma"), "log": _logarithm,
+    "gamma": _mathematics("tgamma"), "log": _logarithm, "prod": _prod,
 }  # fmt: skip

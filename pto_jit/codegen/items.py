@@ -20,6 +20,7 @@ from pto_jit.codegen.regions import Region
 from pto_jit.codegen.syntax import refuse
 from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.errors import CompilationError, Note
+from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -31,21 +32,34 @@ _MOST = 1_000_000
 _ANYWHERE = 1 << 30  # deeper than any run-time branch or loop
 
 
+@frozen(eq=False)
+class Source:
+    """What a generator expression was made of: its node, the frame around it, what it goes through."""
+
+    node: ast.GeneratorExp
+    frame: Frame
+    value: Any
+
+
 class Items:
     """The iterator that a generator expression, `map` or `filter` in a kernel gives.
 
     `steps` go on in the frame and at the place where the iterator was made.
     """
 
-    __slots__ = ("_frame", "_g", "_node", "_open", "_read_in", "_running", "_steps", "_unsure", "settled")
+    __slots__ = ("_frame", "_g", "_node", "_open", "_read_in", "_running", "_steps", "_unsure", "settled",
+                 "unread")  # fmt: skip
 
-    def __init__(self, g: Generator, steps: Iterator[Step], frame: Frame, node: ast.AST) -> None:
+    def __init__(
+        self, g: Generator, steps: Iterator[Step], frame: Frame, node: ast.AST, source: Source | None = None
+    ) -> None:
         self._g, self._steps, self._frame, self._node = g, steps, frame, node
         self._open = _enclosing(g.inner)  # the branches and loops that it was made in
         self._read_in: Region | None = None  # where it was read last
         self._unsure: object = None  # the search that read it, which may end before at run time
         self._running = False
         self.settled: deque[Any] | None = None  # the items left, when all were computed
+        self.unread = source  # of a generator expression that nobody has asked for an item
 
     def __iter__(self) -> Items:
         return self
@@ -56,6 +70,7 @@ class Items:
     def step(self) -> Step:
         """The next item; StopIteration where there is none."""
         self._check()
+        self.unread = None
         if self._g.items.undecided:
             self._unsure = self._g.items.undecided[-1]
         if self.settled is not None:
@@ -70,6 +85,13 @@ class Items:
         """Compute all items that are left now."""
         if self.settled is None:
             self.settled = deque(self)
+
+    def leave(self, to_the_end: bool) -> None:
+        """A loop reads the items: all of them, or as many as run time decides."""
+        self._check()
+        self.unread, self.settled = None, deque()
+        if not to_the_end:
+            self._unsure = self
 
     def _in_place(self, run: Callable[[], Any]) -> Any:
         g = self._g
@@ -138,7 +160,8 @@ class ItemsOf:
                     CompilationError,
                     "a comprehension over a range with run-time bounds",
                     code="PTO-N019",
-                    hint="write a `for` loop over `pl.range`, or give constant bounds",
+                    hint="write a `for` loop over `pl.range`, or give constant bounds; sum, min, max, any, all, "
+                    "math.prod and functools.reduce take generators over such ranges",
                 )
             value = constants
         if is_runtime(value):
@@ -193,10 +216,16 @@ class ItemsOf:
     def generator(self, node: ast.GeneratorExp) -> Items:
         """A generator expression; as in Python, what it goes through is computed where it stands."""
         g = self.g
-        first = self.each(g.expressions.visit(node.generators[0].iter), node.generators[0].iter)
+        iterable = node.generators[0].iter
+        value = g.expressions.visit(iterable)
+        # a run-time range is for loops (`folding`): reading it otherwise is an error
+        first = self._later(value, iterable) if isinstance(value, LoopSpec) else self.each(value, iterable)
         # its variables belong to the items, not to the branch that one is computed in
         frame = self._frame(node, _ANYWHERE)
-        return Items(g, self._generate(node, 0, first), frame, node)
+        return Items(g, self._generate(node, 0, first), frame, node, Source(node, g.frame, value))
+
+    def _later(self, value: Any, node: ast.AST) -> Iterator[Any]:
+        yield from self.each(value, node)
 
     def _frame(self, node: Any, region: int) -> Frame:
         """The variables of a comprehension."""

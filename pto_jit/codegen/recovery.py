@@ -43,7 +43,7 @@ class Recovery:
     def mark(self) -> Mark | None:
         """The state before a statement; None in functions that are inlined, whose errors belong to the call."""
         g = self.g
-        if g.frame.caller is not None:
+        if g.frame.caller is not None or g.frame.parent is not None:
             return None
         return (
             g.inner, g.depth, g.frame, g.scope_depth, g.static_loops, g.orchestration, g.returning,

@@ -12,6 +12,7 @@ import heapq
 import inspect
 import linecache
 import math
+import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -422,12 +423,38 @@ def print_of_a_run_time_value(x, y, n):
 
 @case()
 def a_comprehension_filter_at_run_time(x, y, n):
-    y[0] = sum([x[i] for i in range(3) if x[i] > 0])  # error: PTO-N002: the condition of a comprehension
+    y[0] = len([x[i] for i in range(3) if x[i] > 0])  # error: PTO-N002: the condition of a comprehension
 
 
 @case()
 def a_comprehension_over_a_run_time_range(x, y, n):
-    y[0] = sum(x[i] for i in range(n))  # error: PTO-N019: a comprehension over a range with run-time bounds
+    y[0] = len([x[i] for i in range(n)])  # error: PTO-N019: a comprehension over a range with run-time bounds
+
+
+@case()
+def a_list_of_a_generator_over_a_run_time_range(x, y, n):
+    y[0] = len(tuple(x[i] for i in range(n)))  # error: PTO-N019: a comprehension over a range with run-time bounds
+
+
+@case()
+def a_name_assigned_in_a_generator_over_a_run_time_range(x, y, n):
+    y[0] = sum(v for i in range(n) if (v := x[i]) > 0)
+    y[1] = v  # error: PTO-N072: `v` is assigned in a generator whose items are counted at run time
+
+
+@case()
+def the_best_by_a_key_of_a_run_time_range(x, y, n):
+    y[0] = max((x[i] for i in range(n)), key=abs)  # error: PTO-N073: `max` of a generator whose items are counted at run time does
+
+
+@case()
+def a_reduction_over_a_run_time_range_without_an_initial_value(x, y, n):
+    y[0] = functools.reduce(operator.add, (x[i] for i in range(n)))  # error: PTO-N073: `reduce` of a generator whose items are
+
+
+@case()
+def the_largest_tile_of_a_run_time_range(x, y, n):
+    y[0:2] = max(x[i : i + 2] for i in range(n))  # error: PTO-N074: `max` of a generator whose items, counted at run time
 
 
 @case()
