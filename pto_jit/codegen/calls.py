@@ -395,7 +395,8 @@ class Calls:
             )
         caller_frame, caller_node, caller_loops = g.frame, g.node, g.loop_stack
         caller_returning, caller_orchestration = g.returning, g.orchestration
-        frame = Frame(file, names, globals_, cells, parent, name, g.depth, g.e.loc if isinstance(caller, Missing) else caller)
+        place = g.e.loc if isinstance(caller, Missing) else caller
+        frame = Frame(file, names, globals_, cells, parent, name, g.depth, place)
         frame.vars.update(values)
         target = Target("function", g.depth, len(g.loops))
         g.frame, g.loop_stack, g.returning = frame, [], target
