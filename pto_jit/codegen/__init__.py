@@ -11,6 +11,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
   `sum` and the like of generators as loops
 * `unshared`, `changes`: which objects calls make, which a kernel may change; what calls change
 * `unused`: warnings for statements that do nothing, and for calls that are made once
+* `texts`: f-strings with run-time values, for assertions and `pl.print`
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
   their callers, built functions
 * `indices`: comprehension statements

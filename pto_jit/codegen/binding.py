@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, TypeMismatchError, similar
+from pto_jit.errors import CompilationError, TypeMismatchError, similar, similar_keyword
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -59,3 +59,27 @@ def _by_name(g: Generator, name: str, spec: ast.arguments, kwargs: dict[str, Any
 
 def _bad_call(g: Generator, message: str, meant: str = "") -> CompilationError:
     return g.error(TypeMismatchError, message, code="PTO-T019", hint=f"{meant}check the arguments of the call")
+
+
+def deep(error: TypeError) -> bool:
+    """Whether a TypeError was raised inside the handler rather than by the call of it."""
+    trace = error.__traceback__
+    depth = 0
+    while trace is not None:
+        trace, depth = trace.tb_next, depth + 1
+    return depth > 2
+
+
+def meant(fn: Callable[..., Any], error: TypeError) -> str:
+    """What an unknown keyword was perhaps meant to be."""
+    import inspect
+
+    try:
+        return similar_keyword(str(error), inspect.signature(fn).parameters)
+    except (TypeError, ValueError):  # a function in C without a signature
+        return ""
+
+
+def reworded(error: TypeError) -> str:
+    text, _, _ = str(error).partition(". Did you mean")  # Python 3.14 says so itself
+    return text.split("() ", 1)[-1] if "() " in text else text

@@ -14,7 +14,7 @@ import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.codegen import builtins
-from pto_jit.codegen.binding import bind
+from pto_jit.codegen.binding import bind, deep, meant, reworded
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.changes import CONTAINERS
 from pto_jit.codegen.construction import construct
@@ -28,6 +28,7 @@ from pto_jit.codegen.names import FunctionNames
 from pto_jit.codegen.presence import has_scopes, uses_language
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.results import Results
+from pto_jit.codegen.texts import text_of
 from pto_jit.codegen.unused import check_frozen
 from pto_jit.codegen.values import is_runtime
 from pto_jit.dtypes import DType
@@ -38,7 +39,6 @@ from pto_jit.errors import (
     PtoError,
     TypeMismatchError,
     UnsupportedSyntaxError,
-    similar_keyword,
 )
 from pto_jit.ir.nodes import Operand
 from pto_jit.source import METHODS, FunctionNode, SourceFile, locate
@@ -88,6 +88,8 @@ class Calls:
                 own = getattr(type(value), "__pto_spread__", None)
                 whole = None if own is None else own(value, fn)
                 args.extend(g.items.all_of(value, item.value) if whole is None else whole)
+            elif type(item) is ast.JoinedStr and not is_runtime(fn) and mark(fn, "__pto_builtin__") in _TELLING:
+                args.append(text_of(g, item))
             else:
                 args.append(visit(as_generator(g, fn, item)))
         kwargs: dict[str, Any] = {}
@@ -309,10 +311,10 @@ class Calls:
         try:
             return fn(*args) if kwargs is None else fn(*args, **kwargs)
         except TypeError as error:
-            if isinstance(error, PtoError) or (error.__traceback__ and error.__traceback__.tb_next and _deep(error)):
+            if isinstance(error, PtoError) or (error.__traceback__ and error.__traceback__.tb_next and deep(error)):
                 raise
             name = name or str(getattr(fn, "name", "this"))
-            raise self._misfit(name, _reworded(error), f"{_meant(fn, error)}check the arguments of the call") from None
+            raise self._misfit(name, reworded(error), f"{meant(fn, error)}check the arguments of the call") from None
 
     def _misfit(self, name: str, why: str, hint: str) -> CompilationError:
         """The error for arguments that do not fit a function."""
@@ -450,6 +452,8 @@ class Calls:
         return self.returned.operands(value, node)
 
 
+_TELLING = ("print", "assert_")  # what takes f-strings with run-time values
+
 # Functions that ask generators for one item after another, and begin with the next only when they need it.
 _ON_DEMAND = frozenset({any, all, map, filter, zip, enumerate, iter, next, functools.reduce, isinstance})
 
@@ -475,27 +479,3 @@ def _hashable(fn: Any) -> bool:
     except Exception:  # a callable of the user's may refuse in any way
         return False
     return True
-
-
-def _deep(error: TypeError) -> bool:
-    """Whether a TypeError was raised inside the handler rather than by the call of it."""
-    trace = error.__traceback__
-    depth = 0
-    while trace is not None:
-        trace, depth = trace.tb_next, depth + 1
-    return depth > 2
-
-
-def _meant(fn: Callable[..., Any], error: TypeError) -> str:
-    """What an unknown keyword was perhaps meant to be."""
-    import inspect
-
-    try:
-        return similar_keyword(str(error), inspect.signature(fn).parameters)
-    except (TypeError, ValueError):  # a function in C without a signature
-        return ""
-
-
-def _reworded(error: TypeError) -> str:
-    text, _, _ = str(error).partition(". Did you mean")  # Python 3.14 says so itself
-    return text.split("() ", 1)[-1] if "() " in text else text

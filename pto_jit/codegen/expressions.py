@@ -293,7 +293,14 @@ class Expressions:
         g = self.g
         value = self.visit(node.value)
         g.node = node.value
-        g.static(value, "a value in an f-string", 'run-time values print with `pl.print("{}", value)`')
+        hint = "run-time values may stand in f-strings that `pl.print`, `assert` and `pl.assert_` are given"
+        g.static(value, "a value in an f-string", hint)
+        return self.format(node, value)
+
+    def format(self, node: ast.FormattedValue, value: Any) -> str:
+        """A compile-time value as a part of an f-string."""
+        g = self.g
+        g.node = node.value
         if node.conversion != -1:
             value = g.python({115: str, 114: repr, 97: ascii}[node.conversion], value)
         spec = "" if node.format_spec is None else self.visit(node.format_spec)

@@ -14,6 +14,7 @@ from pto_jit.codegen.intrinsics import left_debugger
 from pto_jit.codegen.patterns import matches
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
+from pto_jit.codegen.texts import check_by
 from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
 from pto_jit.errors import CompilationError, InternalError, Note, PtoError, UnsupportedSyntaxError
 from pto_jit.ir.nodes import Scope
@@ -184,6 +185,10 @@ class Statements:
         test = g.operators.truth(test)
         runtime = is_runtime(test)
         if not runtime and test:
+            return None
+        g.node = node
+        if runtime and isinstance(node.msg, ast.JoinedStr):
+            check_by(g, builtins.truth(g, test), node.msg)
             return None
         text = "" if node.msg is None else g.static(g.expressions.visit(node.msg), "the message of an assertion")
         g.node = node

@@ -16,6 +16,8 @@ from pto_jit.language._builtin import Operand, builtin
 def print(fmt: str | Operand, *values: Operand) -> None:
     """Print at run time, as `str.format`; without a format the values, as Python's `print` does.
 
+    The format may be an f-string with run-time values, `pl.print(f"{i}: {x[i]:.2f}")`, without values behind it.
+
     >>> import pto_jit.language as pl
     >>> pl.print("{} and {:.2f}", 1, 0.5)
     1 and 0.50
@@ -28,6 +30,8 @@ def print(fmt: str | Operand, *values: Operand) -> None:
 @builtin
 def assert_(cond: Operand, msg: str = "") -> None:
     """Fail with KernelAssertionError unless every element of `cond` holds; compiled kernels check with debug=True.
+
+    The message may be an f-string with up to three run-time numbers.
 
     >>> import pto_jit.language as pl
     >>> pl.assert_(1 < 2, "arithmetic holds")

@@ -67,6 +67,7 @@ ROWS: tuple[OpRow, ...] = (
     OpRow("assert", "debug", "assert(cond, *numbers) {message, always, error, told}", "stops the program when cond "
           "is false: with debug only, or always; error names the class raised (KernelAssertionError by default); told, "
           "which is said behind the message, has the places {0}, {1} and {2} of up to three i64 numbers, or "
-          "{0.high} and {0.low} of a number that is two of 32 bits", assert_, 1, 4,
+          "{0.high} and {0.low} of a number that is two of 32 bits, {0.f64}, {0.u64}, {0.truth} of bits",
+          assert_, 1, 4,
           required=("message",), optional=("always", "error", "told"), effect="writes"),
 )  # fmt: skip

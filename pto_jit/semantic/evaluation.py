@@ -320,7 +320,7 @@ def _assert(op: Op, args: list[Value], context: Context) -> None:
     if bool(args[0]) or not (context.debug or op.attr("always")):
         return
     kind = getattr(errors, str(op.attr("error")), KernelAssertionError) if op.attr("error") else KernelAssertionError
-    template = failures.assertion(str(op.attr("message") or "assertion failed"), str(op.attr("told") or ""))
+    template = failures.assertion(str(op.attr("message")), str(op.attr("told") or ""))
     raise kind(failures.filled(template, *map(int, args[1:])))
 
 

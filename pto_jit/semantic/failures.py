@@ -3,10 +3,13 @@
 
 A target numbers the places that can fail (its sites) and keeps `(error, text, place)` for each.  `text` begins with the
 code and is a template over up to three numbers that the failing code reports, {0} {1} {2}; {0.high} and {0.low} are the
-two halves of a number.
+two halves of a number, {0.f64}, {0.u64} and {0.truth} what its bits are.
 """
 
 from __future__ import annotations
+
+import struct
+from string import Formatter
 
 from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.slotted import frozen
@@ -40,7 +43,7 @@ class Failure:
 
 
 class Reported(int):
-    """A number that failing code reports; it may hold two numbers of 32 bits."""
+    """A number that failing code reports; it may hold two numbers of 32 bits, or the bits of an f64."""
 
     @property
     def high(self) -> int:
@@ -50,14 +53,32 @@ class Reported(int):
     def low(self) -> int:
         return self & 0xFFFFFFFF
 
+    @property
+    def u64(self) -> int:
+        return self & 0xFFFFFFFFFFFFFFFF
+
+    @property
+    def truth(self) -> bool:
+        return self != 0
+
+    @property
+    def f64(self) -> float:
+        return struct.unpack("<d", struct.pack("<q", self))[0]
+
 
 def filled(template: str, *numbers: int) -> str:
     """The text of a failure, with the numbers that were reported."""
     return template.format(*map(Reported, numbers))
 
 
+def words(template: str) -> str:
+    """A template without its numbers."""
+    return "".join(said + ("" if field is None else "...") for said, field, _, _ in Formatter().parse(template))
+
+
 def assertion(message: str, told: str) -> str:
     """The template of an `assert`: its literal message, with the template `told` inserted before the help (`; ...`)."""
+    message = message or ("" if told else "assertion failed")
     message, semicolon, way_out = message.replace("{", "{{").replace("}", "}}").partition("; ")
     return message + told + semicolon + way_out
 

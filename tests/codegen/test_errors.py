@@ -453,6 +453,21 @@ def a_reduction_over_a_run_time_range_without_an_initial_value(x, y, n):
 
 
 @case()
+def an_assertion_that_tells_four_values(x, y, n):
+    assert n > 2, f"{x[0]} {x[1]} {x[2]} {x[3]}"  # error: PTO-N075: an assertion that tells 4 run-time values
+
+
+@case()
+def an_assertion_that_tells_a_tile(x, y, n):
+    assert n > 2, f"{x[0:2] * 2}"  # error: PTO-N076: an assertion that tells a tile
+
+
+@case(TypeMismatchError)
+def values_in_and_behind_an_f_string(x, y, n):
+    pl.print(f"{x[0]} {{}}", x[1])  # error: PTO-T083: pl.print: an f-string with run-time values, and values behind it
+
+
+@case()
 def the_largest_tile_of_a_run_time_range(x, y, n):
     y[0:2] = max(x[i : i + 2] for i in range(n))  # error: PTO-N074: `max` of a generator whose items, counted at run time
 
@@ -1158,7 +1173,8 @@ def rows(x):
 
 
 def shown(x):
-    pl.print(f"{x[0]}")
+    text = f"{x[0]}"
+    pl.print(text)
 
 
 CAPTURED = np.arange(4.0)
@@ -1171,7 +1187,7 @@ CAPTURED = np.arange(4.0)
         (keep, "PTO-N067", "make new ones with `pl.zeros(shape, dtype)`"),
         (mask, "PTO-T029", "no mask is needed; `pad=` is what is read outside; signature: pl.load("),
         (rows, "PTO-N003", "loop over an index: `for i in pl.range(x.shape[0])`"),
-        (shown, "PTO-N002", 'print with `pl.print("{}", value)`'),
+        (shown, "PTO-N002", "f-strings that `pl.print`, `assert` and `pl.assert_` are given"),
         (lambda x: pl.zeros_like(x), "PTO-N017", "write `pl.zeros(x.shape, x.dtype)`"),  # type: ignore[attr-defined]
         (lambda x: pl.float32, "PTO-N017", "did you mean `f32`?"),  # type: ignore[attr-defined]
     ],

@@ -10,6 +10,7 @@ from pto_jit.codegen.builtins.elementwise import tested, truth
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.emit import constant
+from pto_jit.codegen.texts import RunTimeText, check
 from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import DType, i64
 from pto_jit.errors import Loc, TypeMismatchError
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 @builtin("print")
 def print_(cg: Generator, fmt: Any, *values: Any) -> None:
     text = fmt
-    if not isinstance(text, str):
+    if isinstance(fmt, RunTimeText):
+        if values:
+            raise cg.error(TypeMismatchError, "pl.print: an f-string with run-time values, and values behind it",
+                           code="PTO-T083", hint="write all of them into the f-string, or behind a format")  # fmt: skip
+        text, values = fmt.template, tuple(f.value for f in fmt.fields)
+    elif not isinstance(text, str):
         values = (fmt, *values)
         text = " ".join("{}" for _ in values)
     operands: list[Operand] = []
@@ -54,14 +60,17 @@ def fitting(cg: Generator, value: Any, dtype: DType, limits: tuple[int, int], me
 
 @builtin("assert_")
 def assert_(cg: Generator, cond: Any, msg: Any = "") -> None:
-    message = cg.static(msg, "the message of an assertion")
+    message = msg if isinstance(msg, RunTimeText) else cg.static(msg, "the message of an assertion")
     if isinstance(cond, Tile):
         from pto_jit.codegen.builtins.registry import call
 
         cond = call("all", cg, (cond,), {})
     cond = tested(cg, cond)
     if not isinstance(cond, (Scalar, Tensor)) and not cond:
-        raise cg.error(TypeMismatchError, f"assertion failed at compile time: {message}", code="PTO-N020",
+        said = message.shortened if isinstance(message, RunTimeText) else message
+        raise cg.error(TypeMismatchError, f"assertion failed at compile time: {said}", code="PTO-N020",
                        hint="the condition is a compile-time value and is false")  # fmt: skip
-    if isinstance(cond, Scalar):
+    if isinstance(cond, Scalar) and isinstance(message, RunTimeText):
+        check(cg, truth(cg, cond), message)
+    elif isinstance(cond, Scalar):
         cg.e.op("assert", [truth(cg, cond).operand], {"message": str(message)})

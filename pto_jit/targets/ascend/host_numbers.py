@@ -99,7 +99,7 @@ class HostNumbers:
 
     def failed(self, op: Op) -> None:
         """What an assertion that does not hold says, with its numbers."""
-        template = assertion(str(op.attr("message") or "assertion failed"), str(op.attr("told") or ""))
+        template = assertion(str(op.attr("message")), str(op.attr("told") or ""))
         words, numbers = "", []
         for said, number, _, _ in Formatter().parse(template):
             words += said.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

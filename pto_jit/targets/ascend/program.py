@@ -70,7 +70,7 @@ from pto_jit.targets.cuda.alike import share_kernels
 from pto_jit.targets.cuda.batches import in_matrices
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
-from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_assertions, without_idle
+from pto_jit.targets.cuda.flatten import Unsupported, flatten, with_words, without_assertions, without_idle
 from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
@@ -99,7 +99,8 @@ class AscendProgram:
 def in_parts(module: Module, *, debug: bool, decisions: list[Decision] | None = None) -> Func:
     """A lowered module as one function whose products are made of tiles, and what follows these is divided as they
     are; each that is goes to `decisions`."""
-    whole = filled_by_cores(flatten(module) if debug else without_assertions(flatten(module)))
+    flat = flatten(module)
+    whole = filled_by_cores(with_words(flat) if debug else without_assertions(flat))
     whole = with_told_axes(in_matrices(whole, PARTS["ascend"], 0, decisions))
     tiled = with_whole_products(whole, lambda func: tile_products(func, _DEPTH))
     return divided(tiled, PARTS["ascend"], decisions)

@@ -179,9 +179,8 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
 def _assert(w: FunctionWriter, op: Op) -> None:
     if not (w.module.debug or op.attr("always")):
         return
-    message = str(op.attr("message") or "assertion failed")
     kind = getattr(errors, str(op.attr("error")), KernelAssertionError) if op.attr("error") else KernelAssertionError
-    site = w.module.site(kind, failures.assertion(message, str(op.attr("told") or "")), op.loc)
+    site = w.module.site(kind, failures.assertion(str(op.attr("message")), str(op.attr("told") or "")), op.loc)
     w.code.check(w.scalar(op.args[0]), site, *(w.index(a) for a in op.args[1:]))
 
 

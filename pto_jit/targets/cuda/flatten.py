@@ -13,6 +13,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements, uses, with_operands
 from pto_jit.lower.groups.axes import is_elementwise, touches_tiles
 from pto_jit.lower.simplify import simplified
+from pto_jit.semantic.failures import words
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.handed import handed_on
 
@@ -33,6 +34,20 @@ def without_assertions(func: Func) -> Func:
     if not any(map(is_optional, statements(func.body))):
         return func
     return simplified(replace(func, body=rewrite_block(func.body, lambda s: () if is_optional(s) else None)))
+
+
+def with_words(func: Func) -> Func:
+    """A flat function whose assertions say the words of their texts alone, for devices that report no numbers."""
+
+    def in_words(s: Stmt) -> Block | None:
+        if not (isinstance(s, Op) and s.op == "assert" and s.attr("told")) or s.attr("always"):
+            return None
+        message = f"{s.attr('message')}{words(str(s.attr('told')))}"
+        attrs = tuple((k, message if k == "message" else v) for k, v in s.attrs if k != "told")
+        return (replace(s, args=s.args[:1], attrs=attrs),)
+
+    body = rewrite_block(func.body, in_words)
+    return func if body == func.body else simplified(replace(func, body=body))
 
 
 def without_idle(body: Block) -> Block:

@@ -438,7 +438,7 @@ def raise_failure(program: HostProgram, device: Device) -> None:
     if record is None:
         return
     name, site = _site(program, record.site)
-    message = site.message.format(record.first, record.second)
+    message = filled(site.message, record.first, record.second)
     lines = [f"{name}: {message}", *(excerpt(site.loc) if site.loc.lineno else [])]
     raise getattr(errors, site.error)("\n".join(lines))
 
