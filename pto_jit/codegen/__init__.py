@@ -18,7 +18,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `numpy_names`: what to write for functions of NumPy
 * `control`, `regions`: run-time branches and early exits
 * `choices`: conditional expressions, and/or, functions as IR regions
-* `loops`, `loop_body`, `loop_results`, `iteration`, `rotation`, `reductions`: loops
+* `loops`, `loop_body`, `loop_results`, `iteration`, `counting`, `rotation`, `reductions`: loops
 * `merging`, `retype`: one value out of several paths
 * `boundaries`, `presence`, `remaking`, `valid_extents`: in-core scopes, and what crosses their borders
 * `results`, `leaf`: what the entry returns

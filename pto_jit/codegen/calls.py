@@ -18,6 +18,7 @@ from pto_jit.codegen.binding import bind, deep, meant, reworded
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.changes import CONTAINERS
 from pto_jit.codegen.construction import construct
+from pto_jit.codegen.counting import counters
 from pto_jit.codegen.folding import as_generator, fold
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Missing, Unusable, cells_of, names_of, node_names
 from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
@@ -218,6 +219,8 @@ class Calls:
             return self._guarded(functools.partial(CONTROL["range"], g), args, kwargs, "range")
         if cls is reversed and len(args) == 1 and isinstance(args[0], LoopSpec):
             return reversed_loop(g, args[0])
+        if (loops := counters(g, cls, args, kwargs)) is not MISSING:
+            return loops
         if cls is super and not args:
             return self._super()
         found = g.find_runtime((args, kwargs))

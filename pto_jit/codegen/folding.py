@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pto_jit.codegen.builtins.promote import describe, value_of
+from pto_jit.codegen.counting import counted
 from pto_jit.codegen.frames import MISSING, Unusable
 from pto_jit.codegen.items import Items, Source
 from pto_jit.codegen.iteration import LoopSpec, as_items, may_be_runtime
@@ -132,7 +133,7 @@ def _rest(g: Generator, fn: Any, takes: tuple[str, ...], args: tuple[Any, ...], 
 
 def _counts(g: Generator, source: Source) -> bool:
     """Whether run time decides how many items there are."""
-    if isinstance(source.value, LoopSpec) and as_items(source.value) is None:
+    if counted(source.value):
         return True
     frame, g.frame = g.frame, source.frame
     first, *inner = source.node.generators

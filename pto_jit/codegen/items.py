@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.changes import is_iterator
+from pto_jit.codegen.counting import counted
 from pto_jit.codegen.frames import MISSING, Frame
 from pto_jit.codegen.iteration import LoopSpec, as_items
 from pto_jit.codegen.names import FunctionNames, stores
@@ -155,15 +156,15 @@ class ItemsOf:
         g.node = node
         if isinstance(value, LoopSpec):
             constants = as_items(value)
-            if constants is None:
-                raise g.error(
-                    CompilationError,
-                    "a comprehension over a range with run-time bounds",
-                    code="PTO-N019",
-                    hint="write a `for` loop over `pl.range`, or give constant bounds; sum, min, max, any, all, "
-                    "math.prod and functools.reduce take generators over such ranges",
-                )
-            value = constants
+            value = value if constants is None else constants
+        if counted(value):
+            raise g.error(
+                CompilationError,
+                "a comprehension over a range with run-time bounds",
+                code="PTO-N019",
+                hint="write a `for` loop over `pl.range`, or give constant bounds; sum, min, max, any, all, "
+                "math.prod and functools.reduce take generators over such ranges",
+            )
         if is_runtime(value):
             raise self.g.expressions.not_iterable(value)
         if isinstance(value, Items):
@@ -219,7 +220,7 @@ class ItemsOf:
         iterable = node.generators[0].iter
         value = g.expressions.visit(iterable)
         # a run-time range is for loops (`folding`): reading it otherwise is an error
-        first = self._later(value, iterable) if isinstance(value, LoopSpec) else self.each(value, iterable)
+        first = self._later(value, iterable) if counted(value) else self.each(value, iterable)
         # its variables belong to the items, not to the branch that one is computed in
         frame = self._frame(node, _ANYWHERE)
         return Items(g, self._generate(node, 0, first), frame, node, Source(node, g.frame, value))

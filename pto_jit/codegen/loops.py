@@ -12,6 +12,7 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
+from pto_jit.codegen.counting import Inside, Together, forget, nested
 from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.iteration import LoopSpec, decides, may_end, runtime_guard, trip_count
 from pto_jit.codegen.loop_body import RunTimeLoop
@@ -44,6 +45,13 @@ class Loops:
             spec = LoopSpec(iterable.start, iterable.stop, iterable.step, place=node.iter)
         elif isinstance(iterable, LoopSpec):
             spec = iterable
+        elif isinstance(iterable, Together):
+            return self.counted(node, iterable.spec, iterable.item)
+        elif isinstance(iterable, Inside):
+            loop = nested(g, node, iterable.parts)
+            status = self.for_(loop)
+            forget(g, loop, iterable.parts)
+            return status
         else:
             return self.unrolled(node, g.items.each(iterable, node.iter))
         g.node = node.iter
@@ -138,15 +146,15 @@ class Loops:
                 hint="use `pl.range` for a run-time loop",
             )
 
-    def counted(self, node: ast.For, spec: LoopSpec) -> Status:
-        """A run-time `for`."""
+    def counted(self, node: ast.For, spec: LoopSpec, item: Callable[[Any], Any] | None = None) -> Status:
+        """A run-time `for`; item: what its variables are assigned of the number that it counts."""
         g = self.g
         loc = g.loc(node)
-        assert isinstance(node.target, ast.Name)
+        named = next(n for n in ast.walk(node.target) if isinstance(n, ast.Name))
         kind: Literal["sequential", "parallel"] = "sequential" if spec.kind == "sequential" else "parallel"
         start, stop, step = (g.e.as_index(v) for v in (spec.start, spec.stop, spec.step))
         chunk = None if spec.chunk is None else g.e.as_index(spec.chunk)
-        var = g.e.named(node.target.id, I64)
+        var = g.e.named(named.id, I64)
         count = trip_count(spec)
         turn = rotation(g, node) if kind == "sequential" and isinstance(step, Const) else None
         if turn is not None and abs(turn.period * int(step.value)) >> 63:  # type: ignore[union-attr]
@@ -156,7 +164,11 @@ class Loops:
 
         def enter(value: Scalar) -> None:
             # a Python integer, except that it is exact: weak like any index
-            g.bind(g.frame, node.target.id, value, node.target)  # type: ignore[attr-defined]
+            if item is None:
+                g.bind(g.frame, named.id, value, named)
+            else:
+                g.node = node.target
+                g.assignments.assign(node.target, item(value))
 
         def again(done: int, rest: Run) -> Status:
             by = int(step.value)  # type: ignore[union-attr]
@@ -179,7 +191,7 @@ class Loops:
             For(kind, var, start, stop, step, tuple(body), chunk, spec.policy, spec.combine, None, loc, loop.reductions)  # type: ignore[arg-type]
         )
         loop.results.bind()
-        if kind == "parallel":
+        if kind == "parallel" and item is None:
             self._last_index(node, loop, start, step, count)
         return self._orelse(node, loop)
 

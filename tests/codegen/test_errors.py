@@ -468,6 +468,30 @@ def values_in_and_behind_an_f_string(x, y, n):
 
 
 @case()
+def counters_read_at_compile_time(x, y, n):
+    a = list(zip(range(n), range(n), strict=False))  # error: PTO-N077: counters of run-time ranges are read at compile
+    y[0] = len(a)
+
+
+@case()
+def run_time_ranges_that_have_to_be_equal(x, y, n):
+    for i, j in zip(range(n), range(4), strict=True):  # error: PTO-N078: `zip(..., strict=True)` of run-time ranges
+        y[i] = x[j]
+
+
+@case()
+def a_run_time_range_beside_a_list(x, y, n):
+    for i, w in zip(range(n), [1.0, 2.0], strict=False):  # error: PTO-N079: run-time ranges beside other items
+        y[i] = x[i] * w
+
+
+@case()
+def counters_beside_a_parallel_loop(x, y, n):
+    for k, i in enumerate(pl.range(n, parallel=True)):  # error: PTO-N080: counters beside a loop whose iterations have no
+        y[k] = x[i]
+
+
+@case()
 def the_largest_tile_of_a_run_time_range(x, y, n):
     y[0:2] = max(x[i : i + 2] for i in range(n))  # error: PTO-N074: `max` of a generator whose items, counted at run time
 
