@@ -129,7 +129,7 @@ def _minus(g: Generator, a: Any, b: Any) -> Any:
 def nested(g: Generator, node: ast.For, parts: Sequence[Any]) -> ast.For:
     """A `for` over `Inside` as loops inside each other, whose names are noted; `forget` drops these."""
     targets = list(node.target.elts) if isinstance(node.target, (ast.Tuple, ast.List)) else []
-    body = node.body
+    body: list[ast.stmt] = node.body
     if len(targets) != len(parts) or any(isinstance(t, ast.Starred) for t in targets):
         counts = _new_names(g, node, len(parts))
         targets = [ast.Name(name, ast.Store()) for name in counts]
@@ -143,7 +143,7 @@ def nested(g: Generator, node: ast.For, parts: Sequence[Any]) -> ast.For:
         inside = k + 1 < len(parts) and leaves
         if inside:  # a loop that was left ends the one around it
             body = [*body, ast.Break()]
-        orelse = node.orelse if k == 0 else [ast.Continue()] if leaves else []
+        orelse: list[ast.stmt] = node.orelse if k == 0 else [ast.Continue()] if leaves else []
         loop = ast.For(targets[k], ast.Constant(parts[k]), body, orelse)
         names[loop] = known if k == 0 else replace(
             known, assigned=tuple(n for n in known.assigned if n not in outer), exposed=known.exposed | outer,

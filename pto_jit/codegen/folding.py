@@ -241,7 +241,7 @@ class _Written(ast.NodeTransformer):
         return ast.copy_location(ast.Name(self.names[node.id], node.ctx), node)
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        body = [self.visit(stmt) for stmt in node.body]
+        body: list[ast.stmt] = [self.visit(stmt) for stmt in node.body]
         levels = self.node.generators
         for level in reversed(levels):
             for test in reversed(level.ifs):

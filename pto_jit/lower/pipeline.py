@@ -21,6 +21,7 @@ from pto_jit.lower.invariant import hoist_products
 from pto_jit.lower.late import wait_last
 from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.outline import outline_scopes
+from pto_jit.lower.outside import refuse_outside
 from pto_jit.lower.pivot import divide_at_pivots
 from pto_jit.lower.place import place_scopes
 from pto_jit.lower.planes import load_planes
@@ -54,8 +55,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("simplified", _plain(lambda module: load_planes(simplify(module)))),
     # partial results belong to chunks, so loops that reduce are chunked here; all others are free of carried variables
     ("reduced", split_reductions),
-    # on the loops as they were written, without the reductions: what cannot be divided is an error
-    ("analysed", refuse_races),
+    # on the loops as they were written, without the reductions: what cannot be divided, or lies outside, is an error
+    ("analysed", lambda module, decisions: refuse_outside(refuse_races(module, decisions))),
     # placement moves chunk loops, so they must exist
     ("chunked", expand_chunks),
     # outlining fixes what is host and what is core, so every loop must be where it stays
