@@ -58,6 +58,27 @@ def missing(name: str) -> str | None:
     return f"write `{SPELLED[name]}`" if name in SPELLED else _ELSEWHERE.get(name)
 
 
+_METHODS = {
+    "flatten": "x.reshape(-1)", "ravel": "x.reshape(-1)", "fill": "x[...] = value", "dot": "x @ y", "item": "x[0]",
+    "view": "pl.bitcast(x, dtype)", "contiguous": "x", "float": "x.to(pl.f32)", "half": "x.to(pl.f16)",
+    "int": "x.to(pl.i32)", "long": "x.to(pl.i64)", "permute": "x.transpose(axes)", "t": "x.T", "numel": "x.size",
+    "unsqueeze": "pl.expand_dims(x, axis)", "add_": "x[...] += y", "mul_": "x[...] *= y", "copy_": "x[...] = y",
+    "bit_count": "while v: v &= v - 1; n += 1", "bit_length": "while v > 0: v >>= 1; n += 1",
+}  # fmt: skip
+"""Methods of arrays of NumPy and torch, and of integers, that run-time values lack, and what means the same."""
+
+
+def method(name: str) -> str | None:
+    """The hint where a run-time value is asked for a method that it lacks; None for what nobody has."""
+    from pto_jit.codegen.builtins.registry import HANDLERS
+
+    if name in _METHODS:
+        return f"write `{_METHODS[name]}`"
+    if name in HANDLERS:
+        return f"write `pl.{name}(x)`"
+    return missing(name)
+
+
 def instead_of(name: str) -> str:
     """The hint where the function `name` of NumPy or `math` gets a run-time value."""
     from pto_jit import language as pl

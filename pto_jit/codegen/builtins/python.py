@@ -66,9 +66,11 @@ def attribute(cg: Generator, value: Any, name: str) -> Any:
     known = ["dtype", "to", *([] if isinstance(value, Scalar) else ["shape", "ndim", "size", "T", *_METHODS])]
     from difflib import get_close_matches  # an error is on its way: not every compilation's cost
 
+    from pto_jit.codegen.numpy_names import method as method_hint
+
     close = get_close_matches(name, known, 1)
-    raise cg.error(CompilationError, f"a run-time {kind} has no attribute `{name}`", code="PTO-N011",
-                   hint=f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
+    hint = method_hint(name) or (f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}")
+    raise cg.error(CompilationError, f"a run-time {kind} has no attribute `{name}`", code="PTO-N011", hint=hint)
 
 
 def _extent(operand: Any) -> Any:
