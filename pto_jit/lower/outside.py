@@ -4,13 +4,12 @@
 A run-time index does not count from the end, and elements are not checked but with `debug=True`: `x[-i - 1]` and
 `x[i - n]`, as they are written for NumPy and Numba, would read (or write) what lies before `x`.  An index is refused
 
-* that is below 0 in every iteration, under any condition, and
-* that is below 0 in one iteration of loops that have some, where nothing decides whether it is reached: `x[i - 1]` in a
-  loop from 0.
+* that is below 0 in every iteration, also where data decide whether it is reached, and
+* that is below 0 in one iteration of loops that have some, where nothing decides that: `x[i - 1]` in a loop from 0.
 
 Indices are linear forms of loop variables, extents and other numbers; the least and the greatest value that one takes
 are found by putting the ends of the loops in for their variables, inner loops first.  What is not known of an index
-(data, arguments, products of variables) is believed.
+(data, arguments, products of variables) is believed, and so is every index behind a decision about integers.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from pto_jit.dtypes import bool_
 from pto_jit.errors import Note, ShapeError
 from pto_jit.ir.nodes import (
     Block,
@@ -35,6 +35,7 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
+from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.dependence.linear import Linear, atom
 from pto_jit.lower.names import source_name
@@ -43,6 +44,9 @@ from pto_jit.slotted import frozen
 _ELEMENTS = {"getelem": 1, "setelem": 2}
 """The accesses, and where their indices begin."""
 _LEAVES = (Break, Continue, Return)
+_GUARDED, _PERHAPS, _CERTAIN = range(3)
+"""Whether a statement is reached: by a decision about integers, which may be the index itself; by one about data, or in
+loops that may not come so far; in every iteration."""
 
 
 @frozen
@@ -60,63 +64,72 @@ def refuse_outside(module: Module) -> Module:
     """Check the elements of `module`, which is not changed.  Raises ShapeError."""
     for func in module.funcs:
         if any(isinstance(s, Op) and s.op in _ELEMENTS for s in statements(func.body)):
-            _Check(func.body).block(func.body, True)
+            _Check(func.body).block(func.body, _CERTAIN)
     return module
 
 
 class _Check:
     def __init__(self, body: Block) -> None:
         self.assigned = Counter(v.name for s in statements(body) for v in defs(s))
+        self.made = {r.name: s for s in statements(body) if isinstance(s, Op) for r in s.results}
         self.once = {name for name, count in self.assigned.items() if count == 1}
         self.loops: list[_Loop] = []
         self.values: dict[str, Linear] = {}
         self.extents: set[int] = set()  # atoms that are not below 0
         self.count = 0
 
-    def block(self, block: Sequence[object], certain: bool) -> bool:
-        """Check a block; `certain`: it runs in each iteration of the loops around.  Whether that holds behind it."""
+    def block(self, block: Sequence[object], reached: int) -> int:
+        """Check a block; `reached`: whether it is, in an iteration of the loops around. How that is behind it."""
         for stmt in block:
             match stmt:
                 case Op():
-                    self.op(stmt, certain)
+                    self.op(stmt, reached)
                 case For():
-                    certain = self.loop(stmt, certain) and certain
+                    reached = self.loop(stmt, reached)
                 case While():
-                    self.block(stmt.before, False)
-                    self.block(stmt.body, False)
-                    certain = certain and not _leaves(stmt.body)
+                    self.block(stmt.before, _GUARDED)
+                    self.block(stmt.body, _GUARDED)
+                    reached = _GUARDED if _leaves(stmt.body) else reached
                 case If():
-                    self.block(stmt.then, False)
-                    self.block(stmt.orelse, False)
-                    certain = certain and not _leaves((*stmt.then, *stmt.orelse))
+                    inside = min(reached, _PERHAPS if self.is_about_data(stmt.cond) else _GUARDED)
+                    self.block(stmt.then, inside)
+                    self.block(stmt.orelse, inside)
+                    reached = inside if _leaves((*stmt.then, *stmt.orelse)) else reached
                 case Scope() | Fuse():
-                    certain = self.block(stmt.body, certain)
+                    reached = self.block(stmt.body, reached)
                 case _:
-                    certain = certain and not isinstance(stmt, _LEAVES)
-        return certain
+                    reached = _GUARDED if isinstance(stmt, _LEAVES) else reached
+        return reached
 
-    def loop(self, loop: For, certain: bool) -> bool:
+    def is_about_data(self, cond: Operand) -> bool:
+        """Whether no integer is compared: nothing that may be the index, or the variable that it is made of."""
+        op = self.made.get(cond.name) if isinstance(cond, Var) else None
+        if op is None:
+            return False
+        if all(isinstance(a.type, ScalarType) and a.type.dtype == bool_ for a in op.args):
+            return all(map(self.is_about_data, op.args))
+        return all(isinstance(a.type, ScalarType) and a.type.dtype.is_float for a in op.args)
+
+    def loop(self, loop: For, reached: int) -> int:
         start, stop = self.value(loop.start), self.value(loop.stop)
         step = int(loop.step.value) if isinstance(loop.step, Const) else 0
         if step and not start.terms and not stop.terms and (stop.const - start.const) * step <= 0:
-            return certain  # it has no iteration
-        variable = self.fresh()
-        self.values[loop.var.name] = variable
-        known = step != 0
-        if known:
+            return reached  # it has no iteration
+        variable = self.values[loop.var.name] = self.fresh()
+        if step:
             last = stop.plus(-1 if step > 0 else 1)
             self.loops.append(_Loop(variable.terms[0][0], start, last, abs(step) == 1, step > 0))
-        stays = self.block(loop.body, certain and known)
-        if known:
+        behind = self.block(loop.body, reached if step else min(reached, _PERHAPS))
+        if step:
             self.loops.pop()
-        return stays or not _leaves(loop.body)
+        return min(reached, behind) if _leaves(loop.body) else reached
 
-    def op(self, op: Op, certain: bool) -> None:
+    def op(self, op: Op, reached: int) -> None:
         at = _ELEMENTS.get(op.op)
         if at is not None:
             for axis, index in enumerate(op.args[at:]):
                 if isinstance(index, Var):
-                    self.check(op, op.args[at - 1], index, axis, certain)
+                    self.check(op, op.args[at - 1], index, axis, reached)
         if len(op.results) == 1 and op.results[0].name in self.once:
             self.values[op.results[0].name] = self.result(op)
 
@@ -154,11 +167,10 @@ class _Check:
         self.count += 1
         return atom(self.count)
 
-    def check(self, op: Op, tensor: Operand, index: Var, axis: int, certain: bool) -> None:
+    def check(self, op: Op, tensor: Operand, index: Var, axis: int, reached: int) -> None:
         form = self.value(index)
-        greatest = self.extreme(form, True, False)
-        always = self.below(greatest)
-        if not always and not (certain and self.below(self.extreme(form, False, True))):
+        always = reached != _GUARDED and self.below(self.extreme(form, True, False))
+        if not always and not (reached == _CERTAIN and self.below(self.extreme(form, False, True))):
             return
         assert isinstance(tensor, Var)
         name = source_name(tensor.name)

@@ -164,3 +164,20 @@ def backwards_in_steps(v, y):
 )  # fmt: skip
 def test_what_may_be_inside_is_believed(kernel: Any) -> None:
     pto.jit(kernel).compile(X if kernel is smaller_triangle else V, V.copy())
+
+
+def guarded_by_the_index(v, y):
+    for k in range(-3, 0):
+        if k >= 0:
+            y[k] = v[k]
+
+
+def guarded_together(v, y):
+    for k in range(-3, 0):
+        if k >= 0 and v[0] > 1:
+            y[k] = v[k]
+
+
+@pytest.mark.parametrize("kernel", [guarded_by_the_index, guarded_together], ids=lambda f: f.__name__)
+def test_a_decision_about_integers_may_be_the_guard(kernel: Any) -> None:
+    pto.jit(kernel).compile(V, V.copy())
