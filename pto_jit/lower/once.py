@@ -21,17 +21,31 @@ where nothing is written in between, whatever the tensor.  (An optimiser of scal
 that runs under masks, where the two are different loads.)
 
 What the condition of a `while` reads, and every test of it the same, is read in front of the loop: the condition is
-tested at least once.
+tested at least once.  So are the elements that all iterations of a `for` read, behind a test that there is one: of
+
+    FOR %j:idx, 0:idx, %n:idx, 1:idx
+      %t = sgetelem %p[%i] : f32
+      ...
+
+an iteration of the loop over i reads %p[%i] once, where lanes have elements that may lie apart.  What only branches of
+the loop read is read early as well, if it is in its tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pto_jit.dtypes import bool_, i64
+from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Break, Continue, For, If, Op, Return, Stmt, Var, While
-from pto_jit.ir.walk import block_defs, blocks, def_counts, statements, uses, with_blocks
+from pto_jit.ir.nodes import Block, Break, Const, Continue, For, If, Op, Operand, Return, Stmt, Var, While
+from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import block_defs, blocks, def_counts, rewrite_block, statements, uses, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.lower.kept import Element, element_of
 from pto_jit.slotted import replace
+
+_MOST = 8  # elements that are read early, whether they are wanted or not
 
 Known = dict[Element, Var]
 """Elements with the variables that have their values."""
@@ -43,10 +57,98 @@ def read_once(block: Block) -> Block:
 
 
 def _block(block: Block, known: Known) -> Block:
-    moved = tuple(s for stmt in block for s in (_with_reads_in_front(stmt) if isinstance(stmt, While) else (stmt,)))
+    moved = tuple(s for stmt in block for s in _in_front(stmt))
     result = tuple(_statement(s, known) for s in moved)
     same = len(result) == len(block) and all(a is b for a, b in zip(block, result, strict=True))
     return block if same else result
+
+
+def _in_front(stmt: Stmt) -> Block:
+    if isinstance(stmt, While):
+        return _with_reads_in_front(stmt)
+    return _with_same_reads_in_front(stmt) if isinstance(stmt, For) else (stmt,)
+
+
+def _with_same_reads_in_front(loop: For) -> Block:
+    """A loop behind the elements that its iterations read for certain, all of them the same, where it has some."""
+    if not isinstance(loop.step, Const) or any(map(_may_write, statements(loop.body))):
+        return (loop,)
+    made = def_counts(loop.body).copy()
+    made[loop.var.name] += 1
+    carried = {v.name for v in free_vars(loop.body)}
+    moved: list[Stmt] = []
+    left = len(loop.body)  # what stands behind this may not be reached
+    for k, op in enumerate(loop.body):
+        if not isinstance(op, Op):
+            if any(isinstance(s, (Break, Continue, Return)) for s in statements((op,))):
+                left = k
+                break
+            continue
+        if op.regions or len(op.results) != 1 or not (op.op == "getelem" or is_elementwise(op)):
+            continue
+        (name,) = (r.name for r in op.results)
+        if made[name] == 1 and name not in carried and not any(made[v.name] for v in uses(op)):
+            moved.append(op)
+            made[name] = 0
+    certain = {element_of(op) for op in moved if isinstance(op, Op) and op.op == "getelem"}
+    perhaps = [e for e in _perhaps_read(loop.body, left) if e not in certain and not any(made[n] for n in _names(e))]
+    perhaps = perhaps[:_MOST]
+    if not certain and not perhaps:
+        return (loop,)
+    gone = set(map(id, moved))
+    early = {e: Var(f"{loop.var.name}@early{k}", ScalarType(e.dtype)) for k, e in enumerate(perhaps)}
+    body = tuple(s for s in loop.body if id(s) not in gone)
+    rest = replace(loop, body=_with_values(body, early) if early else body)
+    for element, var in early.items():
+        moved += _read_inside(element, var, loop.loc)
+    some = Var(f"{loop.var.name}@some", ScalarType(bool_))
+    compare = Op("lt" if int(loop.step.value) > 0 else "gt", (some,), (loop.start, loop.stop), loc=loop.loc)
+    return (compare, If(some, (*moved, rest), loc=loop.loc))
+
+
+def _perhaps_read(block: Block, left: int) -> list[Element]:
+    """The elements that branches of a block read, in which there are no loops, and its statements from `left` on."""
+    found: dict[Element, None] = {}
+    for k, stmt in enumerate(block):
+        branch = isinstance(stmt, If) and not any(isinstance(s, (For, While)) for s in statements((stmt,)))
+        if branch or (k > left and isinstance(stmt, Op)):
+            found.update((element_of(s), None) for s in statements((stmt,)) if isinstance(s, Op) and s.op == "getelem")
+    return [e for e in found if e.dtype != bool_ and not any(isinstance(i, Const) and i.value < 0 for i in e.indices)]
+
+
+def _read_inside(element: Element, var: Var, loc: Loc) -> Block:
+    """Read an element that is perhaps not wanted, if it is in its tensor; elsewhere nothing may ask for it."""
+    out: list[Stmt] = []
+    inside: Operand | None = None
+
+    def made(name: str, op: str, typ: ScalarType, *args: Operand, **attrs: int) -> Var:
+        made_of = Var(f"{var.name}.{name}", typ)
+        out.append(Op(op, (made_of,), args, tuple(attrs.items()), loc=loc))
+        return made_of
+
+    truth = ScalarType(bool_)
+    for axis, index in enumerate(element.indices):
+        extent = made(f"n{axis}", "dim", ScalarType(i64), element.tensor, axis=axis)
+        tests = [made(f"above{axis}", "lt", truth, index, extent)]
+        if not isinstance(index, Const):
+            tests.append(made(f"below{axis}", "ge", truth, index, Const(0, ScalarType(i64))))
+        for k, test in enumerate(tests):
+            inside = test if inside is None else made(f"in{axis}{k}", "and", truth, inside, test)
+    assert inside is not None
+    read = Op("getelem", (var,), (element.tensor, *element.indices), loc=loc)
+    zero = Const(0.0 if element.dtype.is_float else 0, ScalarType(element.dtype))
+    return (*out, If(inside, (read,), (Op("copy", (var,), (zero,), loc=loc),), loc))
+
+
+def _with_values(block: Block, values: Mapping[Element, Var]) -> Block:
+    """A block in which these elements are variables."""
+
+    def value(stmt: Stmt) -> Block | None:
+        if not isinstance(stmt, Op) or stmt.op != "getelem" or (var := values.get(element_of(stmt))) is None:
+            return None
+        return (Op("copy", stmt.results, (var,), loc=stmt.loc),)
+
+    return rewrite_block(block, value)
 
 
 def _with_reads_in_front(loop: While) -> Block:
@@ -54,7 +156,7 @@ def _with_reads_in_front(loop: While) -> Block:
     indices are computed from."""
     if any(map(_may_write, statements((loop,)))):
         return (loop,)
-    made, carried = def_counts((loop,)), {v.name for v in free_vars((loop,))}
+    made, carried = def_counts((loop,)).copy(), {v.name for v in free_vars((loop,))}
     moved: list[Op] = []
     for op in loop.before:
         if not isinstance(op, Op) or op.regions or _may_write(op) or len(op.results) != 1:
