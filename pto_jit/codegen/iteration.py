@@ -252,6 +252,8 @@ def _taint(g: Generator, node: ast.AST, runtime: bool, tainted: dict[str, bool])
             tainted[name] = tainted.get(name, False) or found
     elif isinstance(node, (ast.If, ast.While)):
         runtime = runtime or may_be_runtime(g, node.test, tainted)
+    elif isinstance(node, ast.Match):
+        runtime = runtime or may_be_runtime(g, node.subject, tainted)
     elif isinstance(node, ast.For):
         runs = _runs(g, node.iter, tainted)
         for name in stores([node.target]):
@@ -284,5 +286,6 @@ def _guarded(g: Generator, stmt: ast.stmt, runtime: bool, tainted: dict[str, boo
     if isinstance(stmt, ast.With):
         return any(_guarded(g, s, runtime, tainted, own=own) for s in stmt.body)
     if isinstance(stmt, ast.Match):
-        return any(_guarded(g, s, runtime, tainted, own=own) for case in stmt.cases for s in case.body)
+        under = runtime or may_be_runtime(g, stmt.subject, tainted)
+        return any(_guarded(g, s, under, tainted, own=own) for case in stmt.cases for s in case.body)
     return False

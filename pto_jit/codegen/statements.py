@@ -11,7 +11,7 @@ from pto_jit.codegen import builtins
 from pto_jit.codegen.builtins.promote import quoted
 from pto_jit.codegen.indices import comprehension, is_comprehension
 from pto_jit.codegen.intrinsics import left_debugger
-from pto_jit.codegen.patterns import matches
+from pto_jit.codegen.patterns import match
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
 from pto_jit.codegen.texts import check_by
@@ -46,7 +46,7 @@ class Statements:
             ast.Assert: self.assert_,
             ast.Delete: self.delete,
             ast.FunctionDef: self.function,
-            ast.Match: self.match,
+            ast.Match: lambda node: match(self.g, node),
             ast.Raise: self.raise_,
         }
 
@@ -158,25 +158,6 @@ class Statements:
         live = g.frame.names.live_after.get(node)
         g.node = node
         return g.control.run_if(cond, lambda: self.block(node.body), lambda: self.block(node.orelse), node, live)
-
-    def match(self, node: ast.Match) -> Status:
-        g = self.g
-        subject = g.expressions.visit(node.subject)
-        g.node = node.subject
-        g.static(subject if is_runtime(subject) else None, "the subject of `match`")
-        for case in node.cases:
-            bound: dict[str, Any] = {}
-            if not matches(g, case.pattern, subject, bound):
-                continue
-            for name, value in bound.items():
-                g.assignments.bind_name(g.frame.owner(name) or g.frame, name, value, case.pattern)
-            if case.guard is not None:
-                guard = g.expressions.condition(case.guard)
-                g.node = case.guard
-                if not g.python(bool, g.static(guard, "the guard of a case")):
-                    continue
-            return self.block(case.body)
-        return None
 
     def assert_(self, node: ast.Assert) -> Status:
         g = self.g

@@ -468,6 +468,13 @@ def values_in_and_behind_an_f_string(x, y, n):
 
 
 @case()
+def alternatives_with_names_of_a_run_time_number(x, y, n):
+    match n:
+        case (1 as k) | (2 as k):  # error: PTO-N081: alternatives with names, of a run-time value
+            y[0] = k
+
+
+@case()
 def counters_read_at_compile_time(x, y, n):
     a = list(zip(range(n), range(n), strict=False))  # error: PTO-N077: counters of run-time ranges are read at compile
     y[0] = len(a)
