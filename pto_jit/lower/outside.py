@@ -103,8 +103,8 @@ class _Check:
 
     def is_about_data(self, cond: Operand) -> bool:
         """Whether no integer is compared: nothing that may be the index, or the variable that it is made of."""
-        op = self.made.get(cond.name) if isinstance(cond, Var) else None
-        if op is None:
+        op = self.made.get(cond.name) if isinstance(cond, Var) and cond.name in self.once else None
+        if op is None or not op.args:
             return False
         if all(isinstance(a.type, ScalarType) and a.type.dtype == bool_ for a in op.args):
             return all(map(self.is_about_data, op.args))

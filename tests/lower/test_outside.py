@@ -178,6 +178,14 @@ def guarded_together(v, y):
             y[k] = v[k]
 
 
-@pytest.mark.parametrize("kernel", [guarded_by_the_index, guarded_together], ids=lambda f: f.__name__)
+def guarded_by_what_changes(v, y):
+    more = v[0] > 1
+    for k in range(-3, 0):
+        if more:
+            y[k] = v[k]
+        more = more and k > 5
+
+
+@pytest.mark.parametrize("kernel", [guarded_by_the_index, guarded_together, guarded_by_what_changes], ids=lambda f: f.__name__)
 def test_a_decision_about_integers_may_be_the_guard(kernel: Any) -> None:
     pto.jit(kernel).compile(V, V.copy())
