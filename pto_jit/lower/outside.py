@@ -9,7 +9,9 @@ A run-time index does not count from the end, and elements are not checked but w
 
 Indices are linear forms of loop variables, extents and other numbers; the least and the greatest value that one takes
 are found by putting the ends of the loops in for their variables, inner loops first.  What is not known of an index
-(data, arguments, products of variables) is believed, and so is every index behind a decision about integers.
+(data, arguments, products of variables) is believed, and so is every index behind a decision about integers, and every
+element that is only read to be chosen or not (`pl.where(i > 0, x[i - 1], 0)`).  With `debug=True` the program itself
+checks its elements instead.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ from pto_jit.ir.nodes import (
     Operand,
     Return,
     Scope,
+    Stmt,
     Var,
     While,
 )
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import defs, statements
+from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.dependence.linear import Linear, atom
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import frozen
@@ -73,6 +76,10 @@ class _Check:
         self.assigned = Counter(v.name for s in statements(body) for v in defs(s))
         self.made = {r.name: s for s in statements(body) if isinstance(s, Op) for r in s.results}
         self.once = {name for name, count in self.assigned.items() if count == 1}
+        self.readers: dict[str, list[Stmt]] = {}
+        for s in statements(body):
+            for v in uses(s):
+                self.readers.setdefault(v.name, []).append(s)
         self.loops: list[_Loop] = []
         self.values: dict[str, Linear] = {}
         self.extents: set[int] = set()  # atoms that are not below 0
@@ -127,11 +134,25 @@ class _Check:
     def op(self, op: Op, reached: int) -> None:
         at = _ELEMENTS.get(op.op)
         if at is not None:
+            reached = _GUARDED if op.op == "getelem" and self.is_chosen(op.results[0]) else reached
             for axis, index in enumerate(op.args[at:]):
                 if isinstance(index, Var):
                     self.check(op, op.args[at - 1], index, axis, reached)
         if len(op.results) == 1 and op.results[0].name in self.once:
             self.values[op.results[0].name] = self.result(op)
+
+    def is_chosen(self, number: Var) -> bool:
+        """Whether nothing but choices reads a number, or what is computed of it."""
+        if number.name not in self.once:
+            return False
+        readers = self.readers.get(number.name, [])
+        return bool(readers) and all(isinstance(s, Op) and self.chooses(s, number) for s in readers)
+
+    def chooses(self, reader: Op, number: Var) -> bool:
+        """Whether an operation chooses a number or not, or computes what nothing but choices reads."""
+        if reader.op == "select":
+            return number != reader.args[0]
+        return bool(reader.results) and reader.op not in _ELEMENTS and all(map(self.is_chosen, reader.results))
 
     def result(self, op: Op) -> Linear:
         args = op.args

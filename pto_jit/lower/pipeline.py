@@ -121,9 +121,10 @@ def in_any_order(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:
     """The passes of a compilation for debugging: loops are marked to be checked while they are those of the source, and
-    branches stay, so that what fails in one is told at its place."""
+    branches stay, so that what fails in one is told at its place.  The program checks its elements itself."""
     from pto_jit.lower.instrument import check_promises
 
     at = 1 + next(k for k, (name, _) in enumerate(passes) if name == "simplified")
-    kept = [(name, _independent if name == "independent" else one) for name, one in passes[at:]]
+    others: dict[str, Pass] = {"independent": _independent, "analysed": refuse_races}
+    kept = [(name, others.get(name, one)) for name, one in passes[at:]]
     return (*passes[:at], ("checked", check_promises), *kept)

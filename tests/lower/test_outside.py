@@ -156,9 +156,15 @@ def backwards_in_steps(v, y):
         y[i] = v[i - 1]
 
 
+def chosen(v, y):
+    """As masks of other languages are written: what is read before the tensor is not what is stored."""
+    for i in range(len(v)):
+        y[i] = pl.where(i > 0, 2 * v[i - 1] + 1, 0.0)
+
+
 @pytest.mark.parametrize(
     "kernel",
-    [begins_later, guarded, left_out, left, left_in_a_loop, by_an_argument, wrapped, turned, looked_at_while_inside,
+    [chosen, begins_later, guarded, left_out, left, left_in_a_loop, by_an_argument, wrapped, turned, looked_at_while_inside,
      smaller_triangle, without_iterations, backwards_in_steps],
     ids=lambda f: f.__name__,
 )  # fmt: skip
@@ -189,3 +195,9 @@ def guarded_by_what_changes(v, y):
 @pytest.mark.parametrize("kernel", [guarded_by_the_index, guarded_together, guarded_by_what_changes], ids=lambda f: f.__name__)
 def test_a_decision_about_integers_may_be_the_guard(kernel: Any) -> None:
     pto.jit(kernel).compile(V, V.copy())
+
+
+@pytest.mark.parametrize("kernel", [neighbour, from_the_end], ids=lambda f: f.__name__)
+def test_programs_that_are_debugged_check_their_elements_themselves(kernel: Any) -> None:
+    with pytest.raises(pto.BoundsError, match="PTO-B002"):
+        pto.jit(kernel, debug=True)(V, V.copy())
