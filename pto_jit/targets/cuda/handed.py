@@ -28,6 +28,9 @@ After::
         tstore %t, %y[%r, 0]
       ENDSCOPE
     ENDFOR
+
+What loops and branches store anew, or read before they do, becomes a variable that is assigned where memory was
+written: `%t_tmp = tcopy %t`, and `%t.1 = tcopy %t_tmp` where it was read.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ from pto_jit.targets.cuda.loops import is_parallel
 
 
 def handed_on(body: Block) -> Block:
-    """The body of a flat function without the temporaries of parallel loops that are stored once, before all loads."""
+    """The body of a flat function without the temporaries of parallel loops that are stored and loaded as a whole."""
     if not any(map(_is_temporary, statements(body))):
         return body
     counts = def_counts(body)
-    gone: set[int] = set()
+    gone: dict[int, Block] = {}
     names: dict[str, str] = {}
     for loop in statements(body):
         if not (isinstance(loop, For) and is_parallel(loop)):
@@ -60,7 +63,7 @@ def handed_on(body: Block) -> Block:
         while tile in names:
             tile = names[tile]
         names[name] = tile
-    return rename(rewrite_block(body, lambda stmt: () if id(stmt) in gone else None), names)
+    return rename(rewrite_block(body, lambda stmt: gone.get(id(stmt))), names)
 
 
 def _is_temporary(stmt: Stmt) -> bool:
@@ -75,8 +78,11 @@ def _blocks(block: Block) -> Iterator[Block]:
             yield from _blocks(inner)
 
 
-def _hand_on(block: Block, temporary: Op, counts: Counter[str], gone: set[int], names: dict[str, str]) -> None:
-    """Add what is not needed of a temporary in its block to `gone`, and what stands for its tile to `names`."""
+def _hand_on(
+    block: Block, temporary: Op, counts: Counter[str], gone: dict[int, Block], names: dict[str, str]
+) -> None:
+    """Add what uses a temporary in its block to `gone`, with what stands there instead, and what stands for its tile,
+    where that is one, to `names`."""
     (memory,) = temporary.results
     using = [s for s in statements(block) if any(v.name == memory.name for v in uses(s))]
     views = [s for s in using if isinstance(s, Op) and s.op == "view"]
@@ -85,22 +91,31 @@ def _hand_on(block: Block, temporary: Op, counts: Counter[str], gone: set[int], 
     stores = [s for s in using if isinstance(s, Op) and s.op == "store" and isinstance(s.args[0], Var)]
     loads = [s for s in using if isinstance(s, Op) and s.op == "load"]
     rank, whole = len(temporary.args), tuple(temporary.args)
-    if len(stores) != 1 or len(using) != len(views) + len(loads) + 1:
+    if not stores or len(using) != len(views) + len(loads) + len(stores):
         return
-    (store,) = stores
-    tile = store.args[0]
-    assert isinstance(tile, Var)
-    order = {id(s): k for k, s in enumerate(statements(block))}
+    tile = stores[0].args[0]
     if not (
-        any(s is store for s in _of_scopes(block))
-        and _at_origin(store.args[2:])
-        and all(_at_origin(load.args[1 : 1 + rank]) and load.args[1 + rank :] == whole for load in loads)
-        and all(load.results[0].type == tile.type and order[id(load)] > order[id(store)] for load in loads)
-        and all(counts[v.name] == 1 for v in (memory, tile, *(load.results[0] for load in loads)))
+        all(s.args[0].type == tile.type and _at_origin(s.args[2:]) for s in stores)
+        and all(_at_origin(s.args[1 : 1 + rank]) and s.args[1 + rank :] == whole for s in loads)
+        and all(s.results[0].type == tile.type for s in loads)
+        and all(counts[v.name] == 1 for v in (memory, *(s.results[0] for s in loads)))
     ):
         return
-    gone.update(id(s) for s in (temporary, store, *views, *loads))
-    names.update((load.results[0].name, tile.name) for load in loads)
+    order = {id(s): k for k, s in enumerate(statements(block))}
+    gone.update({id(s): () for s in (temporary, *views)})
+    assert isinstance(tile, Var)
+    if (
+        len(stores) == 1
+        and counts[tile.name] == 1
+        and any(s is stores[0] for s in _of_scopes(block))
+        and all(order[id(s)] > order[id(stores[0])] for s in loads)
+    ):
+        gone.update({id(s): () for s in (*stores, *loads)})
+        names.update((s.results[0].name, tile.name) for s in loads)
+        return
+    held = Var(memory.name, tile.type)
+    gone.update({id(s): (Op("copy", (held,), s.args[:1], (), (), s.loc),) for s in stores})
+    gone.update({id(s): (Op("copy", s.results, (held,), (), (), s.loc),) for s in loads})
 
 
 def _of_scopes(block: Block) -> Iterator[Stmt]:

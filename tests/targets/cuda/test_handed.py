@@ -65,7 +65,26 @@ def returned_again(x, y):
         pl.store(exp_sub(e, m) + e, [r, 0], y)
 
 
-KERNELS = (phases, two_results, returned_again)
+@pto.incore
+def halved(x):
+    return x * 0.5
+
+
+@pto.jit
+def in_loops_and_branches(x, y):
+    """Tiles that loops and branches inside of a parallel loop hand to functions, and get from them."""
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        t, m = doubled(x, r)
+        for k in range(3):
+            t = exp_sub(halved(t), m)
+            if k > 0:
+                m = halved(m)
+        while pl.max(t) > 0.5:
+            t = halved(t)
+        pl.store(t - m, [r, 0], y)
+
+
+KERNELS = (phases, two_results, returned_again, in_loops_and_branches)
 
 
 def close(got: np.ndarray, wanted: np.ndarray, err_msg: str = "") -> None:
@@ -203,18 +222,18 @@ def test_ascend_does_the_same(tmp_path: Path) -> None:
         check_interpreted(programs, fn, fn.__name__, {"x": x}, {"y": np.zeros_like(x)}, close)
 
 
-def test_a_tile_that_is_carried_goes_through_memory_and_is_refused_with_a_way_out() -> None:
+def test_a_tensor_that_a_parallel_loop_makes_is_refused_with_a_way_out() -> None:
     @pto.jit
-    def carried(x, y):
+    def makes(x, y):
         for r in pl.range(0, x.shape[0], 4, parallel=True):
-            t, m = doubled(x, r)
+            t, total = doubled(x, r)[0], pl.zeros([4, 64], pl.f32)
             for _ in range(3):
-                t = exp_sub(t, m)
-            pl.store(t, [r, 0], y)
+                total = exp_sub(t, total)
+            pl.store(total, [r, 0], y)
 
     spec = pto.spec((None, 64), pl.f32)
     with pytest.raises(pto.TargetError, match=r"`with pl.incore\(\):`"):
-        carried.compile(spec, spec, target="cuda")
+        makes.compile(spec, spec, target="cuda")
 
 
 @pto.jit
