@@ -53,12 +53,15 @@ class Extents:
         said: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
         maybe: list[list[tuple[Index, bool | Value, str]]] = [[] for _ in range(nest.rank)]
         alive: list[bool | Value] = []
+        read = {a.name for op in self.fused.body if isinstance(op, Op) and op not in nest.views
+                for a in op.args if type(a) is Var}  # fmt: skip
         for source in nest.sources:
             tile = self.tiles[source.name]
             for k, (place, declared, valid) in enumerate(zip(source.axes, tile.declared, tile.valid, strict=True)):
                 if place is None:
                     there = self.there[source.name, k] = code.compare("==", valid, 1)
-                    alive.append(there)
+                    if source.name in read:  # others are loaded here, and handed on
+                        alive.append(there)
                     continue
                 said[place].append((declared, source.name))
                 if may_fit(tile, k):
