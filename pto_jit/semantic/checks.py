@@ -281,6 +281,21 @@ def permutation(op: str, value: Attr, rank: int) -> tuple[int, ...]:
     return result
 
 
+def kept_axes(op: str, value: Attr, old: tuple[Extent, ...], new: tuple[Extent, ...]) -> None:
+    """Per axis of a tile, which axis of another one it is, in their order, or -1: others have the extent 1."""
+    whole = isinstance(value, tuple) and len(value) == len(new) and all(type(k) is int and k < len(old) for k in value)
+    kept = [(k, at) for at, k in enumerate(value) if k >= 0] if whole else []  # type: ignore
+    ones = [old[k] for k in range(len(old)) if k not in dict(kept)]
+    ones += [n for at, n in enumerate(new) if at not in {at for _, at in kept}]
+    alike = all(a is None or b is None or a == b for a, b in ((old[k], new[at]) for k, at in kept))
+    if not whole or kept != sorted(kept) or len(dict(kept)) < len(kept) or not alike or any(n != 1 for n in ones):
+        raise ShapeError(
+            f"`{op}`: axes={value!r} does not make {shape_text(new)} of {shape_text(old)}",
+            code="PTO-H112",
+            hint="name the axes that stay in their order, and -1 for each new one",
+        )
+
+
 def flag(op: str, attrs: dict[str, Attr], name: str) -> bool:
     """A bool attribute, False by default."""
     value = attrs.get(name, False)

@@ -205,6 +205,10 @@ def _tile_slice(op: Op, args: list[Value], context: Context) -> Value:
 
 
 def _reshape(op: Op, args: list[Value], context: Context) -> Value:
+    of = op.attr("axes")
+    if isinstance(of, tuple):
+        kept = tiles.squeeze(args[0], [k for k in range(args[0].rank) if k not in of])
+        return tiles.expand_dims(kept, [at for at, k in enumerate(of) if k == -1])
     return tiles.reshape(args[0], _ints(args[1:]))
 
 

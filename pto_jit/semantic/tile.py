@@ -34,6 +34,8 @@ def reshape(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     t, shape = checks.tile(op, args[0]), checks.extents(op, args[1:])
     checks.rank_at_least(op, shape, 1)
     checks.same_size(op, t.shape, shape)
+    if "axes" in attrs:
+        checks.kept_axes(op, attrs["axes"], t.shape, shape)
     return (TileType(t.dtype, shape),)
 
 
@@ -111,8 +113,9 @@ def gather(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
 ROWS: tuple[OpRow, ...] = (
     OpRow("tile_slice", "tile", "tile_slice(t, *starts, *extents) {drop}", "a part of a tile, without the axes in drop "
           "(extent 1)", tile_slice, 1, None, optional=("drop",)),
-    OpRow("reshape", "tile", "reshape(t, *extents)", "the elements in row-major order with other extents", reshape, 2,
-          None),
+    OpRow("reshape", "tile", "reshape(t, *extents) {axes}", "the elements in row-major order with other extents; axes "
+          "says which axis of t each is (-1: a new one), where only axes of extent 1 come or go", reshape,
+          2, None, optional=("axes",)),
     OpRow("transpose", "tile", "transpose(t) {axes}", "the axes in another order", transpose, 1, 1, required=("axes",)),
     OpRow("concat", "tile", "concat(*tiles) {axis}", "tiles one after the other along an axis", concat, 1, None,
           required=("axis",)),

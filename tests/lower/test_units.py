@@ -102,9 +102,23 @@ def numbers_beside(x, y, o):
     o[2, 0] = pl.sum(t * u) + pl.sum(u)
 
 
+@pto.jit
+def loaded_for_later(x, y, o):
+    t = pl.load(x, [0, 0], [1, 1])
+    pl.store(pl.load(y, [0], [1], pad=1) * 2, [1], y)
+    pl.store(t + pl.load(y, [1], [1], pad=1), [0, 0], o)
+
+
+@pto.jit
+def new_axes(x, y, o):
+    t = pl.load(x, [0, 0], [1, 3])
+    pl.store(pl.squeeze(pl.expand_dims(t, 0) * 2, 0), [0, 0], o)
+    pl.store(pl.sum(t[:, None], axis=(0, 1)), [0], y)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    "kernel", [rows, columns, squeezed, numbers, beside, again, numbers_again, elements], ids=lambda k: k.__name__
+    "kernel", [rows, columns, squeezed, numbers, beside, again, numbers_again, elements, new_axes], ids=lambda k: k.__name__
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -> None:
@@ -112,7 +126,7 @@ def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kernel", [stored_beside, kept_beside, weighted, numbers_beside], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [stored_beside, kept_beside, weighted, numbers_beside, loaded_for_later], ids=lambda k: k.__name__)
 def test_what_is_not_there_leaves_nothing_of_what_is_made_of_it_alone(kernel: Any, target: str | None) -> None:
     _agree(kernel, target, [(3, 0), (3, 1), (3, 3)] if kernel is weighted else [(0, 3), (1, 3), (3, 3)])
 

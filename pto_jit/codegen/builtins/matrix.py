@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit import dtypes
 from pto_jit.codegen.builtins.elementwise import dtype_of
-from pto_jit.codegen.builtins.promote import Value, shape_text, tile_of, with_extents
+from pto_jit.codegen.builtins.promote import (
+    Value,
+    shape_text,
+    tile_of,
+    with_axes,
+    with_extents,
+    with_rank,
+    without_axes,
+)
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Tile, static_extent
@@ -47,13 +55,12 @@ def dot(cg: Generator, a: Any, b: Any, acc: Any = None, out_dtype: Any = None) -
     left, right = cg.e.cast(left, ta), cg.e.cast(right, tb)
     vector_left, vector_right = left.rank == 1, right.rank == 1
     if vector_left:
-        left = with_extents(cg, left, (index(1), left.extents[0]))
+        left = with_axes(cg, left, (0,))
     if vector_right:
-        right = with_extents(cg, right, (right.extents[0], index(1)))
+        right = with_axes(cg, right, (1,))
     if left.rank != right.rank:
         rank = max(left.rank, right.rank)
-        left, right = (with_extents(cg, t, (*([index(1)] * (rank - t.rank)), *t.extents)) if t.rank < rank else t
-                       for t in (left, right))  # fmt: skip
+        left, right = with_rank(cg, left, rank), with_rank(cg, right, rank)
     k1, k2 = static_extent(left.extents[-1]), static_extent(right.extents[-2])
     if k1 is not None and k2 is not None and k1 != k2:
         raise cg.error(ShapeError,
@@ -72,14 +79,10 @@ def dot(cg: Generator, a: Any, b: Any, acc: Any = None, out_dtype: Any = None) -
         extents = into.extents  # which a loop may hand on; that those of the product are the same is checked
     result = cg.e.tile("dot", args, extents=extents)
     if vector_left or vector_right:
-        kept = tuple(
-            e
-            for axis, e in enumerate(extents)
-            if not (vector_left and axis == len(extents) - 2) and not (vector_right and axis == len(extents) - 1)
-        )
-        if not kept:
+        gone = [axis for axis, vector in ((-2, vector_left), (-1, vector_right)) if vector]
+        if len(gone) == len(extents):
             return cg.e.scalar("extract", [result.var, *(index(0) for _ in extents)])
-        result = with_extents(cg, result, kept)
+        result = without_axes(cg, result, [len(extents) + axis for axis in gone])
     if out_dtype is not None:
         result = cg.e.cast(result, dtype_of(cg, out_dtype))
     assert isinstance(result, Tile)

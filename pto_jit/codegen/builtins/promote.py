@@ -18,7 +18,7 @@ from pto_jit.codegen.emit import constant, index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.dtypes import DType, bool_, f64, i64, u64
 from pto_jit.errors import ShapeError, TypeMismatchError
-from pto_jit.ir.nodes import Const, Operand
+from pto_jit.ir.nodes import Attr, Const, Operand
 from pto_jit.ir.types import ScalarType
 from pto_jit.language._annotations import not_a_symbol
 
@@ -215,8 +215,7 @@ def broadcast(cg: Generator, values: Sequence[Value]) -> tuple[list[Operand], tu
     aligned: list[Tile] = []
     for value in values:
         if isinstance(value, Tile):
-            if value.rank < rank:
-                value = with_extents(cg, value, (*(index(1) for _ in range(rank - value.rank)), *value.extents))
+            value = with_rank(cg, value, rank)
             aligned.append(value)
             operands.append(value.var)
         else:
@@ -251,9 +250,34 @@ def joint_extents(cg: Generator, tiles: Sequence[Tile]) -> tuple[Operand, ...]:
     return tuple(extents)
 
 
-def with_extents(cg: Generator, tile: Tile, extents: Sequence[Operand]) -> Tile:
-    """`reshape` to the given declared extents."""
-    return cg.e.tile("reshape", [tile.var, *extents], extents=tuple(extents), generated=tile.generated)
+def with_extents(cg: Generator, tile: Tile, extents: Sequence[Operand], axes: Sequence[int] | None = None) -> Tile:
+    """`reshape` to the given declared extents; axes: which of the tile's each is (-1: a new one), where that is known.
+
+    Only then may axes of extent 1 that stay be empty, which nothing but this tells from those that come and go.
+    """
+    told = axes is not None and any(k >= 0 and static_extent(tile.extents[k]) == 1 for k in axes)
+    attrs: dict[str, Attr] | None = {"axes": tuple(axes)} if axes is not None and told else None
+    return cg.e.tile("reshape", [tile.var, *extents], attrs, extents=tuple(extents), generated=tile.generated)
+
+
+def with_axes(cg: Generator, tile: Tile, axes: Sequence[int]) -> Tile:
+    """New axes of extent 1 at the sorted positions `axes` of the result."""
+    extents, kept = list(tile.extents), list(range(tile.rank))
+    for axis in axes:
+        extents.insert(axis, index(1))
+        kept.insert(axis, -1)
+    return with_extents(cg, tile, extents, kept)
+
+
+def with_rank(cg: Generator, tile: Tile, rank: int) -> Tile:
+    """A tile of at most that rank with new axes of extent 1 before its own."""
+    return tile if tile.rank == rank else with_axes(cg, tile, range(rank - tile.rank))
+
+
+def without_axes(cg: Generator, tile: Tile, gone: Sequence[int]) -> Tile:
+    """Without some axes of extent 1; others stay."""
+    kept = [axis for axis in range(tile.rank) if axis not in gone]
+    return with_extents(cg, tile, [tile.extents[axis] for axis in kept], kept)
 
 
 def apply(

@@ -208,15 +208,13 @@ def associative_scan(cg: Generator, x: Any, axis: Any, fn: Any, reverse: Any = F
 
 @builtin("map")
 def map_(cg: Generator, fn: Any, *tiles: Any) -> Any:
-    from pto_jit.codegen.builtins.promote import joint_extents
+    from pto_jit.codegen.builtins.promote import joint_extents, with_rank
 
     items = [tile_of(cg, t, "pl.map") for t in tiles]
     if not items:
         raise cg.error(TypeMismatchError, "pl.map of no tiles", code="PTO-T052", hint="pl.map(fn, tile, ...)")
     rank = max(t.rank for t in items)
-    from pto_jit.codegen.builtins.promote import with_extents
-
-    items = [t if t.rank == rank else with_extents(cg, t, (*([index(1)] * (rank - t.rank)), *t.extents)) for t in items]
+    items = [with_rank(cg, t, rank) for t in items]
     region, structure = cg.region(fn, [ScalarType(t.dtype) for t in items])
     extents = joint_extents(cg, items)
     results = cg.e.op("map", [t.var for t in items], regions=(region,))

@@ -15,11 +15,13 @@ from pto_jit.codegen.builtins.promote import (
     tile_of,
     to_dtype,
     value_of,
+    with_axes,
     with_extents,
+    with_rank,
+    without_axes,
 )
 from pto_jit.codegen.builtins.reduction import axes_of
 from pto_jit.codegen.builtins.registry import builtin
-from pto_jit.codegen.builtins.subscripts import with_axes
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import i32, i64
@@ -187,7 +189,7 @@ def broadcast_to(cg: Generator, x: Any, shape: Any) -> Tile:
     if isinstance(value, Scalar):
         return cg.e.tile("full", [value.operand, *extents], extents=extents, generated=True)
     if value.rank < len(extents):
-        value = with_extents(cg, value, (*([index(1)] * (len(extents) - value.rank)), *value.extents))
+        value = with_rank(cg, value, len(extents))
     return cg.e.tile("broadcast_to", [value.var, *extents], extents=extents, generated=value.generated)
 
 
@@ -214,10 +216,9 @@ def squeeze(cg: Generator, x: Any, axis: Any = None) -> Tile | Scalar:
         if static_extent(tile.extents[a]) != 1:
             raise cg.error(ShapeError, f"pl.squeeze: axis {a} does not have the constant extent 1", code="PTO-H027",
                            hint="only axes of extent 1 can be removed")  # fmt: skip
-    kept = tuple(e for a, e in enumerate(tile.extents) if a not in gone)
-    if not kept:
+    if len(gone) == tile.rank:
         return cg.e.scalar("extract", [tile.var, *(index(0) for _ in tile.extents)])
-    return with_extents(cg, tile, kept)
+    return without_axes(cg, tile, gone)
 
 
 @builtin("flip")

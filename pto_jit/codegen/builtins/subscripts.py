@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import index_of, store_tile, tensor_of, tile_view, view
 from pto_jit.codegen.builtins.places import index_tile, look_up
-from pto_jit.codegen.builtins.promote import quoted, shape_text, tile_of, value_of, with_extents
+from pto_jit.codegen.builtins.promote import quoted, shape_text, tile_of, value_of, with_axes, with_rank, without_axes
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
@@ -167,14 +167,6 @@ def _with_new_axes(cg: Generator, value: Tensor | Tile, places: tuple[Any, ...])
     return with_axes(cg, part, [axis for axis, i in enumerate(kept) if i is None])
 
 
-def with_axes(cg: Generator, tile: Tile, axes: Sequence[int]) -> Tile:
-    """New axes of extent 1 at the sorted positions `axes` of the result."""
-    extents = list(tile.extents)
-    for axis in axes:
-        extents.insert(axis, index(1))
-    return with_extents(cg, tile, extents)
-
-
 def _mixed_indices(cg: Generator) -> CompilationError:
     return cg.error(ShapeError, "an index tile together with other indices", code="PTO-H011",
                     hint="index one axis with a tile, the others with numbers and slices: `x[index, :]`")  # fmt: skip
@@ -257,9 +249,9 @@ def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -
         return cg.e.tile("full", [value.operand, *extents], extents=extents, generated=True)
     missing = len(extents) - value.rank
     if missing > 0:
-        value = with_extents(cg, value, (*([index(1)] * missing), *value.extents))
+        value = with_rank(cg, value, len(extents))
     elif missing < 0 and all(static_extent(e) == 1 for e in value.extents[:-missing]):
-        value = with_extents(cg, value, value.extents[-missing:])
+        value = without_axes(cg, value, range(-missing))
     if value.rank > len(extents):
         raise cg.error(ShapeError, f"a tile of rank {value.rank} assigned to a region of rank {len(extents)}",
                        code="PTO-H006", hint="use `pl.reshape`, or index the tile")  # fmt: skip

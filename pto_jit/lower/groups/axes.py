@@ -62,8 +62,12 @@ def reduced_axes(op: Op) -> tuple[int, ...]:
 def unit_reshape(op: Op) -> tuple[int | None, ...] | None:
     """For a reshape that only inserts or removes axes of extent 1: per result axis the operand's axis (None: new).
 
-    Axes correspond in order when the others are equal in number and provably have the same extents.
+    Axes correspond in order when the others are equal in number and provably have the same extents.  Those of extent 1
+    stay where the operation says so (`axes`).
     """
+    told = op.attr("axes")
+    if isinstance(told, tuple):
+        return tuple([None if k == -1 else k for k in told])  # pyright: ignore[reportReturnType]
     source, result = op.args[0].type, op.results[0].type
     assert isinstance(source, TileType) and isinstance(result, TileType)
     old = [i for i, n in enumerate(source.shape) if n != 1]

@@ -117,14 +117,16 @@ class _Group(Extents):
             source = op.args[0]
             assert isinstance(source, Var) and isinstance(source.type, TileType)
             tile = self.tiles.get(source.name)
-            units = [k for k, extent in enumerate(source.type.shape) if extent == 1]
+            kept = op.attr("axes") or ()
+            units = [k for k, n in enumerate(source.type.shape) if n == 1 and k not in kept]  # type: ignore[operator]
             if tile is not None and units:
                 need_complete(w, op, tile, "reshape", units)
             elif units:
                 fits = self._fitting(source.name)
                 generated = [self.code.compare("!=", fits[k], 0) if fits else False for k in units]  # and complete
                 site = w.module.site(*failures.UNIT.at(), op.loc)
-                self.code.check(self.code.any_of([self.alive, self.code.all_of(generated)]), site)
+                there = self.code.all_of([self._there(source.name, k) for k in units])
+                self.code.check(self.code.any_of([there, self.code.all_of(generated)]), site)
 
     def _load(self, op: Op) -> None:
         w = self.w
@@ -169,8 +171,14 @@ class _Group(Extents):
         empty = units.of.get(name)
         if empty is None or frozenset[tuple[str, int]]().union(*empty) != units.every:
             return self.code.pick(self.alive, given, 0)
-        there = [self.there.get(unit, self.alive) for unit in sorted(empty[axis])]
-        return self.code.pick(self.code.all_of(there), given, 0)
+        return self.code.pick(self._there(name, axis), given, 0)
+
+    def _there(self, name: str, axis: int) -> bool | Value:
+        """Whether what a tile of the group is made of has something along all axes of extent 1 that this axis is of."""
+        empty = None if self.alive is True else self._units().of.get(name)
+        if empty is None:
+            return self.alive
+        return self.code.all_of([self.there.get(unit, self.alive) for unit in sorted(empty[axis])])
 
     def _units(self) -> Units:
         if self.units is None:

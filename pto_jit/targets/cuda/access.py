@@ -9,7 +9,7 @@ from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.tiles import TileWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile
+from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import register_type
 
 
@@ -92,7 +92,8 @@ class AccessWriter(TileWriter):
     def _inside(self, op: Op, tile: Tile) -> list[str]:
         """How much of each axis of a loaded tile lies in the tensor: its valid part, or what is not padded."""
         if not op.attr("pad"):
-            return [axis.valid for axis in tile.axes]
+            *before, last = tile.axes
+            return [*(axis.valid for axis in before), tile.there(last.valid)]
         tensor = op.args[0]
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         rank = tensor.type.rank
@@ -114,7 +115,7 @@ class AccessWriter(TileWriter):
         rank, name = tensor.type.rank, self.name(tensor.name)
         offsets = op.args[2:]
         valid: list[str] = []
-        axes = (UNIT,) * (rank - len(tile.axes)) + tile.axes
+        axes = tile.hidden(rank - len(tile.axes)) + tile.axes
         for k, (offset, axis) in enumerate(zip(offsets, axes, strict=True)):
             self.natural(offset, k, op.loc)
             if axis.unit and axis.full and self.facts.is_below(offset, tensor.name, k):

@@ -291,7 +291,7 @@ class _Batches(LoopsOverParts):
                 at = (_matrix(stmt.args[0]), *view.results, *offsets[-2:])
                 return *scalars.block, view, replace(stmt, args=at)
             case "reshape" | "full" | "broadcast_to" if _rank(stmt.results[0]) > 2:
-                return (replace(stmt, results=made, args=(_matrix(stmt.args[0]), *stmt.args[-2:])),)
+                return (replace(stmt, results=made, args=(_matrix(stmt.args[0]), *stmt.args[-2:]), attrs=()),)
             case _:
                 return (replace(stmt, results=made, args=tuple(map(_matrix, stmt.args))),)
 

@@ -18,7 +18,7 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.layouts import LayoutWriter, Where, within
 from pto_jit.targets.cuda.moves import HOLE
-from pto_jit.targets.cuda.places import NO_INDEX, OUTSIDE
+from pto_jit.targets.cuda.places import NO_INDEX
 from pto_jit.targets.cuda.shapes import is_high, kept_axes, shape_of
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, place_of, times
 from pto_jit.targets.source.scalars import cast, register_type
@@ -52,7 +52,7 @@ class HigherWriter(LayoutWriter):
             return
         tile, axes = self._all_axes(op.args[0])
         for k, axis in enumerate(axes):
-            if axis.unit and not axis.full:
+            if axis.unit and not axis.full and k not in kept:
                 self.check(f"{axis.valid} == 1", "BoundsError", HOLE.format(what="reshape", axis=k), op.loc,
                            axis.valid, "1")  # fmt: skip
         lead = len(axes) - len(tile.axes)
@@ -67,18 +67,17 @@ class HigherWriter(LayoutWriter):
         tile, own = self._all_axes(op.args[0])
         wanted = [self.axis(e, fits=True) for e in op.args[1:]]  # those that are repeated
         own = [UNIT] * (len(wanted) - len(own)) + own
-        axes = [w if a.unit else replace(a, declared=w.declared) if w.declared == a.declared else a
-                for a, w in zip(own, wanted, strict=True)]  # fmt: skip
+        axes = self.broadcast_axes(own, wanted, op)
         missing = len(own) - len(tile.axes)
         which = [None if a.unit else k - missing for k, a in enumerate(own)]
         _, rows, columns = self.placed(axes, op.loc)
-        wide = [UNIT if a.unit and k == len(own) - 1 else x for k, (a, x) in enumerate(zip(own, axes, strict=True))]
+        wide = [a if a.unit and k == len(own) - 1 else x for k, (a, x) in enumerate(zip(own, axes, strict=True))]
         laid = tile if tile.rows.unit else self.laid(tile, wide, which)
 
         def element(i: str, j: str) -> str:
             return laid.element("0" if laid.rows.unit else i, "0" if laid.columns.unit else j)
 
-        out = Tile(tile.dtype, len(wanted), rows, columns, element)
+        out = Tile(tile.dtype, len(wanted), rows, columns, element, lead=self.lead_of(axes))
         self.put(op.results[0], out, stable=self.stable(op.args))
 
     def _flip(self, op: Op) -> None:
@@ -107,7 +106,7 @@ class HigherWriter(LayoutWriter):
         for k, (axis, start, extent) in enumerate(zip(axes, starts, extents, strict=True)):
             parts.append(self._part(op, axis, k, start, extent))
             if k in drop and not axis.full:  # type: ignore[operator]
-                self.check_index(op, start, axis, k, "1" if k < lead else tile.lead)
+                self.check_index(op, start, axis, k)
         kept = [k for k in range(rank) if k not in drop]  # type: ignore[operator]
         out = self._tile_of([parts[k] for k in kept], tile, op)
         shown = kept[len(kept) - len(out.axes) :]
@@ -204,20 +203,15 @@ class HigherWriter(LayoutWriter):
             every[at] = found
             return ["0" if a.unit else i for a, i in zip(axes, every, strict=True)][len(axes) - len(source.axes) :]
 
-        self.put(op.results[0], self._moved(source, out, where))
+        looked_at = found if axes[at].unit else ""  # which says nothing of the place
+        self.put(op.results[0], self._moved(source, out, where, looked_at=looked_at))
 
     def _extract(self, op: Op) -> None:
         if not is_high(op.args[0]):
             super()._extract(op)
             return
         tile, axes = self._all_axes(op.args[0])
-        found: list[str] = []
-        for k, (axis, index) in enumerate(zip(axes, op.args[1:], strict=True)):
-            sure = isinstance(index, Const) and axis.full and axis.declared.isdigit()
-            text = self.scalar(index)
-            if not (sure and 0 <= index.value < int(axis.declared)):  # type: ignore[union-attr]
-                text = self._kept(self._index(text, axis.valid, OUTSIDE.format(axis=k), op))
-            found.append(text)
+        found = [self._found_index(op, axis, k, op.args[1 + k]) for k, axis in enumerate(axes)]
         shared = self._in_memory(tile)
         self.define(op.results[0], shared(*tile.place(found[len(axes) - len(tile.axes) :])))
 
@@ -226,7 +220,8 @@ class HigherWriter(LayoutWriter):
         assert isinstance(tensor.type, TensorType) and isinstance(index.type, TileType)
         part = any(o != _ZERO for o in op.args[2:])
         both_ways = tensor.type.rank > 1 and sum(n != 1 for n in index.type.shape) > 1
-        if tensor.type.rank > 2 or part or both_ways or is_high(op.results[0]) or is_high(index):
+        beyond = any(a.unit and not a.full for a in self._all_axes(index)[1])  # an axis that is not one of the result's
+        if tensor.type.rank > 2 or part or both_ways or beyond or is_high(op.results[0]) or is_high(index):
             self._take_elements(op)
         else:
             super()._take(op)
@@ -274,9 +269,9 @@ class HigherWriter(LayoutWriter):
         tensor, at = op.args[2], int(op.attr("axis"))  # type: ignore[call-overload]
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         rank, name = tensor.type.rank, self.name(tensor.name)
-        (value, index), rows, columns = self.together([self._lying(a) for a in op.args[:2]], op)
-        value = replace(self.materialised(value), rows=rows, columns=columns)
-        axes = (UNIT,) * (rank - len(value.axes)) + value.axes
+        (value, index), rows, columns, lead = self.together([self._lying(a) for a in op.args[:2]], op)
+        value = replace(self.materialised(value), rows=rows, columns=columns, lead=lead)
+        axes = value.hidden(rank - len(value.axes)) + value.axes
         indices = ["0"] * (rank - len(value.axes)) + value.indices("row", "column")
         for k, axis in enumerate(axes):
             if k != at and not (axis.unit and axis.full):
@@ -293,7 +288,7 @@ class HigherWriter(LayoutWriter):
                         if i != "0" or k == at)  # fmt: skip
         self.writes_memory(tensor)
         self.text.line(
-            f"pto::scatter_last<{self._access(value)}, {size}>({name}.data, {value.array}, {rows.valid}, "
+            f"pto::scatter_last<{self._access(value)}, {size}>({name}.data, {value.array}, {value.there(rows.valid)}, "
             f"{columns.valid}, {owners}, "
             f"[&](int row, int column) {{ (void)row; (void)column; return int64_t({shared('row', 'column')}); }}, "
             f"[&](int row, int column) {{ (void)row; (void)column; return {others}; }}, "
@@ -331,8 +326,8 @@ class HigherWriter(LayoutWriter):
         result = op.results[0]
         kept = result.type.dtype  # type: ignore[union-attr]
         if len(op.args) > 2:
-            (product, start), rows, columns = self.together([product, self.tile(op.args[2])], op)
-            product = replace(product, rows=rows, columns=columns, array=None,
+            (product, start), rows, columns, lead = self.together([product, self.tile(op.args[2])], op)
+            product = replace(product, rows=rows, columns=columns, array=None, lead=lead,
                               element=lambda i, j, p=product: f"{p.element(i, j)} + {_at(start, i, j)}")  # fmt: skip
         self.put(result, replace(product, dtype=kept, array=None, element=lambda i, j, p=product: cast(
             p.element(i, j), kind, kept)))  # fmt: skip

@@ -61,13 +61,13 @@ class LayoutWriter(PlaceWriter):
 
     # -- from one layout to another -------------------------------------------------------------------------------
 
-    def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
-        count = max(len(t.axes) for t in tiles)
+    def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis, tuple[Axis, ...]]:
+        count = max(len(t.lead) + len(t.axes) for t in tiles)
         aligned = [t.hidden(count - len(t.axes)) + t.axes for t in tiles]
         axes = [self._joined(list(column), op) for column in zip(*aligned, strict=True)]
         laid = [self._as(t, axes, own) for t, own in zip(tiles, aligned, strict=True)]
         _, rows, columns = self.placed(axes, op.loc)
-        return laid, rows, columns
+        return laid, rows, columns, self.lead_of(axes)
 
     def _as(self, tile: Tile, axes: Sequence[Axis], own: Sequence[Axis]) -> Tile:
         """A tile as it meets others that have such axes; own: its axes, as many."""
@@ -113,14 +113,16 @@ class LayoutWriter(PlaceWriter):
                 found[source] = index if axis.valid == axes[k].valid else within(index, axis)
         return found
 
-    def _moved(self, source: Tile, out: Tile, where: Where, wish: str = "moved") -> Tile:
-        """A tile of elements of another one, which the threads find in shared memory."""
+    def _moved(self, source: Tile, out: Tile, where: Where, *, looked_at: str = "") -> Tile:
+        """A tile of elements of another one, which the threads find in shared memory; looked_at: an expression that is
+        evaluated for each, and not used."""
         shared = self._in_memory(source)
 
         def at(i: str, j: str, row: str, column: str) -> str:
-            return shared(*source.place(where(out.indices(row, column))))
+            found = shared(*source.place(where(out.indices(row, column))))
+            return f"((void){looked_at}, {found})" if looked_at else found
 
-        return self._found(self.names.fresh(wish), replace(out, array=None), at)
+        return self._found(self.names.fresh("moved"), replace(out, array=None), at)
 
     def _in_memory(self, tile: Tile, *, alone: bool = False) -> Place:
         """Put a tile into shared memory; alone: where nothing else is.  The expression for the element in a row and a

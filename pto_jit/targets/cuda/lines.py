@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.lower.wholes.lines import axis_along
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.moves import MoveWriter
@@ -143,9 +142,10 @@ class LineWriter(MoveWriter):
         rule = self._rule_by(op, op.args[:count])
         state, folded = self._stated(sources, rule), self.names.fresh("folded")
         axis = self._along(source, down)
-        gone = self.one_of(op, source, reduced_axes(op))
-        rows, columns = gone if down else source.rows, source.columns if down else gone
-        kept = replace(source, rows=rows, columns=columns, array=None)
+        along = axis_along(op)
+        assert along is not None
+        kept = self.reduced(op, source, (along,))
+        rows, columns = kept.rows, kept.columns
         nr, nc = self.slots(kept)
         self.text.line(f"{rule.state} {folded}[{nr}][{nc}];")
         if down and not axis.unit:
@@ -159,12 +159,14 @@ class LineWriter(MoveWriter):
             return found
 
         if not op.attr("init") and not axis.full:
-            some = [f"{axis.valid} > 0", *(f"{a.valid} == 0" for a in (rows, columns) if not a.full)]
+            others = (*kept.hidden(len(kept.lead)), rows, columns)
+            some = [f"{axis.valid} > 0", *(f"{a.valid} == 0" for a in others if not a.full)]
             self.check(" || ".join(some), "BoundsError", EMPTY, op.loc, axis.valid, "0")
         if axis.unit or not down or op.attr("init"):
             self.each(kept, lambda i, j: [f"{held(i, j)} = {line(i, j)};"])
         for k, (result, tile) in enumerate(zip(op.results, sources, strict=True)):
-            self._give_folded(op, result, replace(kept, dtype=tile.dtype), lambda i, j, k=k: rule.read(held(i, j), k))
+            self._give_folded(op, result, replace(kept, dtype=tile.dtype), (along,),
+                              lambda i, j, k=k: rule.read(held(i, j), k))  # fmt: skip
 
     def _folded_line(self, source: Tile, rule: Rule, state: str, down: bool, at: tuple[str, str]) -> str:
         """What a line comes to; "" for what was computed for all lines at once."""
@@ -177,19 +179,19 @@ class LineWriter(MoveWriter):
         function = "fold_in_any_order" if rule.known else "fold_line"
         return f"pto::{function}<Spread>({rule.text}, {state}[{at[0]}], {axis.valid})"
 
-    def _give_folded(self, op: Op, result: Var, kept: Tile, element: Callable[[str, str], str]) -> None:
+    def _give_folded(
+        self, op: Op, result: Var, kept: Tile, over: tuple[int], element: Callable[[str, str], str]
+    ) -> None:
         if isinstance(result.type, ScalarType):
             self.define(result, element("0", "0"))
             return
         folded = replace(kept, element=element)
-        axis = axis_along(op)
-        assert axis is not None
-        self.put(result, folded if op.attr("keepdims") else self.without_axes(folded, op, (axis,)))
+        self.put(result, folded if op.attr("keepdims") else self.without_axes(folded, op, over))
 
     # -- functions ------------------------------------------------------------------------------------------------
 
     def _map(self, op: Op) -> None:
-        sources, rows, columns = self.together([self.tile(a) for a in op.args], op)
+        sources, rows, columns, lead = self.together([self.tile(a) for a in op.args], op)
         rank, standing = max(t.rank for t in sources), any(t.standing for t in sources)
         typ, fields = self.state_type([r.type.dtype for r in op.results])  # type: ignore[union-attr]
         types = [register_type(a.type.dtype) for a in op.args]  # type: ignore[union-attr]
@@ -199,7 +201,8 @@ class LineWriter(MoveWriter):
             given = (t.element("0" if t.rows.unit else i, "0" if t.columns.unit else j) for t in sources)
             return f"{function}({', '.join(given)})"
 
-        out = Tile(op.results[0].type.dtype, rank, rows, columns, call, standing=standing)  # type: ignore[union-attr]
+        out = Tile(op.results[0].type.dtype, rank, rows, columns, call, standing=standing,  # type: ignore[union-attr]
+                   lead=lead)
         if len(op.results) == 1:
             self.put(op.results[0], out, stable=self.stable(op.args))
             return
@@ -226,11 +229,11 @@ class LineWriter(MoveWriter):
         tiles = [self.tile(o) for o in operands]
         if self.fragments or not all(t.standing for t in tiles):
             tiles = [self.turned(t) if t.standing else t for t in tiles]
-        tiles, rows, columns = self.together(tiles, op)
+        tiles, rows, columns, lead = self.together(tiles, op)
         axis, rank = axis_along(op), operands[0].type.rank  # type: ignore[union-attr]
         assert axis is not None
         down = tiles[0].standing or axis < rank - 1
-        return [replace(t, rows=sized(rows), columns=sized(columns)) for t in tiles], down
+        return [replace(t, rows=sized(rows), columns=sized(columns), lead=lead) for t in tiles], down
 
     def _along(self, tile: Tile, down: bool) -> Axis:
         return tile.rows if down else tile.columns

@@ -78,13 +78,17 @@ class MoveWriter(ReductionWriter):
         order = op.attr("axes")
         assert isinstance(order, tuple)
         tile, result, last = self.tile(op.args[0]), op.results[0], len(order) - 1
+        own = tile.hidden(len(order) - len(tile.axes)) + tile.axes
+        axes = [own[int(k)] for k in order]  # type: ignore[arg-type]
+        _, rows, columns = self.placed(axes, op.loc)
+        turned = replace(tile, rows=rows, columns=columns, standing=False, lead=self.lead_of(axes))
         turns = order[-1] == last - 1 if tile.columns.unit else order[-1] != last
         if not turns:
-            self.put(result, tile, stable=self.stable(op.args))
+            self.put(result, turned, stable=self.stable(op.args))
             return
         tile = self.materialised(tile)
         memory = self._exchange_memory(tile)
-        turned = replace(tile, rows=tile.columns, columns=tile.rows, array=None, standing=False)
+        turned = replace(turned, array=None)
         target = self.new_array(result, turned)
         self.text.line("Spread::synchronise();")
         self.text.line(
@@ -138,7 +142,7 @@ class MoveWriter(ReductionWriter):
         along = Axis(False, total(p.capacity for p in parts), declared, valid, all(p.fits for p in parts))
         across = self._side_by_side([t.columns if down else t.rows for t in tiles], op)
         result = replace(tiles[0], rows=along if down else across, columns=across if down else along, array=None,
-                         element=lambda i, j: "")  # fmt: skip
+                         element=lambda i, j: "", lead=self.lead_side_by_side(tiles, op))  # fmt: skip
         if memory is None:
             memory = self._exchange_memory(result)
         else:
@@ -158,6 +162,11 @@ class MoveWriter(ReductionWriter):
                 self.check(f"{other.valid} == {first.valid}", "LaunchError", EXTENTS, op.loc, first.valid, other.valid)
         return self._joined(axes, op)
 
+    def lead_side_by_side(self, tiles: Sequence[Tile], op: Op) -> tuple[Axis, ...]:
+        """`lead` of tiles that are put next to each other."""
+        count = max(len(t.lead) for t in tiles)
+        return tuple([self._side_by_side(axes, op) for axes in zip(*(t.hidden(count) for t in tiles), strict=True)])
+
     def _tile_slice(self, op: Op) -> None:
         source = self.tile(op.args[0])
         rank = op.args[0].type.rank  # type: ignore[union-attr]
@@ -169,20 +178,18 @@ class MoveWriter(ReductionWriter):
             have = source.axes[axis - lead] if axis >= lead else source.hidden(lead)[axis]
             axes.append(self._part(op, have, axis, start, extent))
             if axis in drop and not have.full:  # type: ignore[operator]
-                self.check_index(op, start, have, axis, "1" if axis < lead else source.lead)
+                self.check_index(op, start, have, axis)
         kept = [a for k, a in enumerate(axes) if k not in drop]  # type: ignore[operator]
         both = list(axes[lead:])  # as rows and columns of the source
         rows, columns = both if len(both) == 2 else (both[0], UNIT) if source.standing else (UNIT, both[0])
         standing = len(kept) == 1 and not rows.unit
         if len(kept) == 1 and not rows.unit and not columns.unit:
             raise unsupported("a slice of a tile of rank 3", op.loc, "work on tiles of rank 1 or 2")
-        if len(kept) == 1 and rows.unit and columns.unit:
-            rows, columns = UNIT, kept[0]
+        # Whether the rows are the last axis now, after others of extent 1.
         down = len(kept) > 1 and rank - 1 in drop and not rows.unit  # type: ignore[operator]
-        if down:  # the rows are the last axis now, after others of extent 1
-            rows, columns = UNIT, rows
-        result = replace(source, rank=len(kept), rows=rows, columns=columns, standing=standing, array=None,
-                         element=lambda i, j: "")  # fmt: skip
+        count, rows, columns = self.placed(kept, op.loc, standing=standing)
+        result = replace(source, rank=count, rows=rows, columns=columns, standing=standing, array=None,
+                         element=lambda i, j: "", lead=self.lead_of(kept))  # fmt: skip
         at = ("0", "0")
         if len(starts) - lead == 2:
             at = (self.scalar(starts[-2]), self.scalar(starts[-1]))
@@ -192,11 +199,10 @@ class MoveWriter(ReductionWriter):
         memory = self._sliced_memory(op, source)
         self._pick_up(op.results[0], result, memory, at, down=down)
 
-    def check_index(self, op: Op, index: Operand, have: Axis, axis: int, lead: str) -> None:
-        """An index of an axis is one of a valid element, unless the tile has none as a leading axis has none."""
+    def check_index(self, op: Op, index: Operand, have: Axis, axis: int) -> None:
+        """An index of an axis is one of a valid element."""
         text = self.scalar(index)
-        inside = f"{text} < {have.valid}" if lead == "1" else f"{text} < {have.valid} || {lead} == 0"
-        self.check(inside, "BoundsError", OUTSIDE.format(axis=axis), op.loc, text, have.valid)
+        self.check(f"{text} < {have.valid}", "BoundsError", OUTSIDE.format(axis=axis), op.loc, text, have.valid)
 
     def _sliced_memory(self, op: Op, source: Tile) -> str:
         """Where a tile stands in shared memory for its slices: slices one after the other read it there."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Const, Op, Var
+from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.lines import LineWriter
@@ -47,7 +47,8 @@ class PlaceWriter(LineWriter):
         nr, nc = self.slots(tile)
         self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
         found = at("i", "j", "row", "column")
-        self.text.line(f"pto::place_tile<{self._access(tile)}>({name}, {tile.rows.valid}, {tile.columns.valid}, "
+        rows = tile.there(tile.rows.valid)
+        self.text.line(f"pto::place_tile<{self._access(tile)}>({name}, {rows}, {tile.columns.valid}, "
                        f"[&](int i, int j, int row, int column) {{ return {found}; }});")  # fmt: skip
         return replace(tile, element=in_array(name, tile.rows.unit, tile.columns.unit), array=name)
 
@@ -99,15 +100,8 @@ class PlaceWriter(LineWriter):
         rank = op.args[0].type.rank  # type: ignore[union-attr]
         where = ["0", "0"]
         axes = tile.hidden(rank - len(tile.axes)) + tile.axes
-        for k, (axis, index) in enumerate(zip(axes, op.args[1:], strict=True)):
-            sure = isinstance(index, Const) and axis.full and axis.declared.isdigit()
-            text = self.scalar(index)
-            if axis.unit and not (sure and index.value == 0):  # type: ignore[union-attr]
-                self.check(f"{text} == 0 && {axis.valid} > 0", "BoundsError", OUTSIDE.format(axis=k), op.loc, text,
-                           axis.valid)  # fmt: skip
-                text = "0"
-            elif not (sure and 0 <= index.value < int(axis.declared)):  # type: ignore[union-attr]
-                text = self._kept(self._index(text, axis.valid, OUTSIDE.format(axis=k), op))
+        for k, axis in enumerate(axes):
+            text = self._found_index(op, axis, k, op.args[1 + k])
             if k >= rank - 2:
                 where[k - rank] = text
         if tile.is_unit:
@@ -115,6 +109,18 @@ class PlaceWriter(LineWriter):
             return
         memory, pitch = self._shared_tile(tile)
         self.define(op.results[0], f"{memory}[{where[0]} * {pitch} + {where[1]}]")
+
+    def _found_index(self, op: Op, axis: Axis, k: int, index: Operand) -> str:
+        """The index of a valid element of axis k, as it is written where the element is read: looked at before."""
+        sure = isinstance(index, Const) and axis.full and axis.declared.isdigit()
+        text = self.scalar(index)
+        if sure and 0 <= index.value < int(axis.declared):  # type: ignore[union-attr]
+            return text
+        if axis.unit:
+            there = f"{text} == 0 && {axis.valid} > 0"
+            self.check(there, "BoundsError", OUTSIDE.format(axis=k), op.loc, text, axis.valid)
+            return "0"
+        return self._kept(self._index(text, axis.valid, OUTSIDE.format(axis=k), op))
 
     def _kept(self, text: str) -> str:
         """The name of a number that an expression gives, which is looked at once."""
@@ -144,10 +150,9 @@ class PlaceWriter(LineWriter):
             super()._reshape(op)
             return
         source = self._lying(op.args[0])
-        for k, axis in enumerate((source.rows, source.columns)):
+        for k, axis in enumerate(self.own_axes(op, source)):
             if not axis.full:
-                place = max(0, op.args[0].type.rank - 2 + k)  # type: ignore[union-attr]
-                self.check(f"{axis.valid} == {axis.declared}", "BoundsError", HOLE.format(what="reshape", axis=place),
+                self.check(f"{axis.valid} == {axis.declared}", "BoundsError", HOLE.format(what="reshape", axis=k),
                            op.loc, axis.valid, axis.declared)  # fmt: skip
         memory, pitch = self._shared_tile(source)
         fits = all(a.fits for a in (source.rows, source.columns) if not a.unit)
@@ -203,7 +208,7 @@ class PlaceWriter(LineWriter):
         target = self.new_array(result, tile)
         typ = register_type(tile.dtype)
         self.text.line(f"pto::load_lines<{self._access(tile)}>({target.array}, {tensor}.data, "
-                       f"{tensor}.stride[1], {tile.rows.valid}, {tile.columns.valid}, {typ}(0), "
+                       f"{tensor}.stride[1], {tile.there(tile.rows.valid)}, {tile.columns.valid}, {typ}(0), "
                        f"[&](int i, int) -> int64_t {{ return {found} * {tensor}.stride[0]; }});")  # fmt: skip
         self._given(result, target, tile)
 
@@ -228,7 +233,8 @@ class PlaceWriter(LineWriter):
         self._pick_up(op.results[0], result, memory, ("0", "0"))
 
     def _rand(self, op: Op) -> None:
-        rank, rows, columns = self.placed([self.axis(e, fits=True) for e in op.args[2:]], op.loc)
+        axes = [self.axis(e, fits=True) for e in op.args[2:]]
+        rank, rows, columns = self.placed(axes, op.loc)
         seed, offset = (f"int64_t({self.scalar(a)})" for a in op.args[:2])
 
         def element(i: str, j: str) -> str:
@@ -236,7 +242,7 @@ class PlaceWriter(LineWriter):
             column = "" if columns.unit else f" + Spread::column({j})"
             return self.random(op.op, seed, f"{offset}{row}{column}")
 
-        tile = Tile(op.results[0].type.dtype, rank, rows, columns, element)  # type: ignore[union-attr]
+        tile = Tile(op.results[0].type.dtype, rank, rows, columns, element, lead=self.lead_of(axes))  # type: ignore
         self.put(op.results[0], tile, stable=self.stable(op.args))
 
     _randn = _rand

@@ -51,6 +51,7 @@ class Staged:
     columns: Axis
     at: str
     turned: bool = False
+    lead: tuple[Axis, ...] = ()
 
 
 class ProductWriter(VectorWriter):
@@ -194,7 +195,7 @@ class ProductWriter(VectorWriter):
         if name in self.pipelined:
             memory = self.pipelined[name]
             self.staged[name] = Staged(
-                dtype, memory, tile.rows, tile.columns, f"{memory} + {self.buffer} * {memory}_size"
+                dtype, memory, tile.rows, tile.columns, f"{memory} + {self.buffer} * {memory}_size", lead=tile.lead
             )
             return True
         self.reads_memory(op.args[0])
@@ -204,7 +205,7 @@ class ProductWriter(VectorWriter):
         self.text.line("pto::commit_copies();")
         self.text.line("pto::wait_for_copies<0>();")
         self._meet()
-        self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, memory)
+        self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, memory, lead=tile.lead)
         return True
 
     def _meet(self) -> None:
@@ -237,7 +238,7 @@ class ProductWriter(VectorWriter):
         layout = ", WARPGROUPS" if self.warpgroups else ""
         self.text.line(
             f"pto::stage_tile<{memory}_rows, {memory}_columns, Spread::THREADS{layout}>({to}, {at}, {strides[0]}, "
-            f"{strides[1]}, {tile.rows.valid}, {tile.columns.valid});"
+            f"{strides[1]}, {tile.there(tile.rows.valid)}, {tile.columns.valid});"
         )
 
     def _transpose(self, op: Op) -> None:
@@ -385,7 +386,7 @@ class ProductWriter(VectorWriter):
         left, right = self._operand(a), self._operand(b)
         (rows, depth), (inner, columns) = _meaning(left), _meaning(right)
         self._check_contraction(op, depth, inner)
-        target = self._accumulator(op, rows, columns)
+        target = self._accumulator(op, rows, columns, (left.lead, right.lead))
         tensor_cores = _on_tensor_cores(op)
         self.tensor_cores = self.tensor_cores or tensor_cores
         padded = f"Spread::padded_depth({depth.capacity})"
@@ -467,7 +468,7 @@ class ProductWriter(VectorWriter):
         self.text.line("Spread::synchronise();")
         self.read.clear()
         self.written.clear()
-        return Staged(tile.dtype, memory, tile.rows, tile.columns, memory)
+        return Staged(tile.dtype, memory, tile.rows, tile.columns, memory, lead=tile.lead)
 
 
 def _on_tensor_cores(dot: Op) -> bool:

@@ -12,7 +12,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.lower.groups.axes import reduced_axes
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.access import AccessWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized, times
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, sized
 from pto_jit.targets.source.scalars import cast, register_type
 
 _RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
@@ -25,24 +25,17 @@ class ReductionWriter(AccessWriter):
 
     def _reduction(self, op: Op) -> None:
         source, result = self.tile(op.args[0]), op.results[0]
+        axes, lead = self.own_axes(op, source), len(op.args[0].type.shape) - len(source.axes)  # type: ignore[union-attr]
         over = reduced_axes(op)
-        axes = source.axes
-        gone = self.one_of(op, source, over)
-        lead = len(op.args[0].type.shape) - len(axes)  # type: ignore[union-attr]
-        over = tuple(a - lead for a in over if a >= lead)
-        down = len(axes) - 1 if len(axes) > 1 else int(source.standing)  # so many of them are rows
-        over_rows = any(a < down and not (source.rows.parts and axes[a].unit) for a in over)
+        down = len(axes) - 1 if len(source.axes) > 1 else lead + int(source.standing)  # so many of them are rows
+        over_rows = any(lead <= a < down and not (source.rows.parts and axes[a].unit) for a in over)
         over_columns = any(a >= down for a in over)
         dtype = result.type.dtype  # type: ignore[union-attr]
         index = op.op in ("argmax", "argmin")
         typ, rule = self._rule(op, source.dtype, dtype)
-        rows, columns = (
-            gone if over_it else sized(axis)
-            for over_it, axis in ((over_rows, source.rows), (over_columns, source.columns))
-        )  # fmt: skip
-        if over_rows and source.rows.parts:  # with what is left of axes of extent 1
-            rows = replace(UNIT, valid=times(a.valid for k, a in enumerate(axes[:-1]) if k not in over))
-        kept = replace(source, dtype=dtype, rows=rows, columns=columns, array=None)
+        kept = replace(self.reduced(op, source, over), dtype=dtype)
+        rows, columns = kept.rows, kept.columns
+        some = [f"{axes[a].valid} > 0" for a in over if axes[a].unit and not axes[a].full]
         scalar = isinstance(result.type, ScalarType)
         again = result.name in self.declared
         name = self.names.fresh("best") if index else self.names.fresh("folded") if again else self.name(result.name)
@@ -56,7 +49,7 @@ class ReductionWriter(AccessWriter):
         def one(i: str, j: str) -> str:
             return name if scalar else in_array(name, rows.unit, columns.unit)(i, j)
 
-        self._fold_slots(source, rule, typ, over_rows, over_columns, one, op, index)
+        self._fold_slots(source, rule, typ, some, over_rows, over_columns, one, op, index)
         if index:
             self._take_index(op, result, kept, one, scalar)
             return
@@ -65,7 +58,7 @@ class ReductionWriter(AccessWriter):
                 self.define(result, name)
             return
         out = replace(kept, element=in_array(name, rows.unit, columns.unit), array=name)
-        out = out if op.attr("keepdims") else self.without_axes(out, op, reduced_axes(op))
+        out = out if op.attr("keepdims") else self.without_axes(out, op, over)
         if again:
             self.put(result, out)
         else:
@@ -79,24 +72,29 @@ class ReductionWriter(AccessWriter):
         place = replace(kept, element=lambda i, j: f"{typ}(pto::place_of({one(i, j)}))")
         self.put(result, place if op.attr("keepdims") else self.without_axes(place, op, reduced_axes(op)))
 
-    def one_of(self, op: Op, source: Tile, over: Sequence[int]) -> Axis:
-        """What a reduced axis becomes: empty where a leading axis of the tile is, unless that is reduced, too."""
-        lead = op.args[0].type.rank - len(source.axes)  # type: ignore[union-attr]
-        return UNIT if set(range(lead)) <= set(over) else replace(UNIT, valid=source.lead)
+    def own_axes(self, op: Op, tile: Tile) -> tuple[Axis, ...]:
+        """The axes of a tile that has as many as the operand of an operation."""
+        return tile.hidden(op.args[0].type.rank - len(tile.axes)) + tile.axes  # type: ignore[union-attr]
+
+    def reduced(self, op: Op, source: Tile, over: Sequence[int]) -> Tile:
+        """What a tile becomes, without elements, that has one along some axes, counted as the program does."""
+        axes = [UNIT if k in over else sized(axis) for k, axis in enumerate(self.own_axes(op, source))]
+        _, rows, columns = self.placed(axes, op.loc, standing=source.standing)
+        return replace(source, rows=rows, columns=columns, array=None, lead=self.lead_of(axes))
 
     def without_axes(self, tile: Tile, op: Op, over: Sequence[int]) -> Tile:
         """What an operation has reduced to one element along some axes, counted as the program does, without these."""
-        whole = op.args[0].type.rank  # type: ignore[union-attr]
-        rank = max(1, whole - len(over))
+        own = self.own_axes(op, tile)
+        kept = [k for k in range(len(own)) if k not in over]
+        axes = [own[k] for k in kept]
         if tile.rows.parts:
-            lead = whole - len(tile.axes)
-            kept = [k for k in range(len(tile.axes)) if k + lead not in over]
-            return self.laid(tile, [tile.axes[k] for k in kept], kept)
-        if tile.rank == 1 or whole - 1 not in over:
-            return replace(tile, rank=rank, standing=rank == 1 and not tile.rows.unit)
-        if tile.rows.unit:  # the rows are the last axis now, after others of extent 1
-            return replace(tile, rank=rank, rows=UNIT, columns=tile.rows, standing=False)
-        return replace(tile, rank=rank, standing=True) if rank == 1 else replace(self.turned(tile), rank=rank)
+            lead = len(own) - len(tile.axes)
+            return self.laid(tile, axes, [k - lead if k >= lead else None for k in kept])
+        standing = len(kept) == 1 and not tile.rows.unit
+        if len(own) - 1 in over and not tile.rows.unit and not standing:  # the rows are the last axis now
+            tile = self.turned(tile)
+        rank, rows, columns = self.placed(axes, op.loc, standing=standing)
+        return replace(tile, rank=rank, rows=rows, columns=columns, standing=standing, lead=self.lead_of(axes))
 
     def laid(self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None]) -> Tile:
         """A tile with such axes, each of which is one of `tile`, or (None) one along which all elements are equal."""
@@ -113,20 +111,19 @@ class ReductionWriter(AccessWriter):
         return typ, f"pto::{_RULES[op.op]}<{typ}>"
 
     def _fold_slots(
-        self, source: Tile, rule: str, typ: str, over_rows: bool, over_columns: bool, one: Any, op: Op, index: bool
-    ) -> None:
-        """Fold each thread's slots, then combine over the threads that share a row, a column, or everything."""
+        self, source: Tile, rule: str, typ: str, some: Sequence[str], over_rows: bool, over_columns: bool, one: Any,
+        op: Op, index: bool,
+    ) -> None:  # fmt: skip
+        """Fold each thread's slots, then combine over the threads that share a row, a column, or everything.
+
+        some: conditions for axes of extent 1 among those that are folded to have their element.
+        """
         nr, nc = self.slots(source)
-        masks = []
-        if over_columns and not (source.columns.unit and source.columns.full):
-            if source.columns.unit:
-                masks.append(f"{source.columns.valid} > 0")
-            else:
-                masks.append(f"Spread::column(ci) < {source.columns.valid}")
-        if over_rows and not (source.rows.unit and source.rows.full):
-            masks.append(f"{source.rows.valid} > 0" if source.rows.unit else f"Spread::row(ri) < {source.rows.valid}")
-        if source.rows.unit and not source.rows.full and not over_rows:
-            pass  # an empty tile: nobody looks at the result
+        masks = list(some)
+        if over_columns and not source.columns.unit:
+            masks.append(f"Spread::column(ci) < {source.columns.valid}")
+        if over_rows and not source.rows.unit:
+            masks.append(f"Spread::row(ri) < {source.rows.valid}")
         outer = [(v, n) for v, n, gone in (("ri", nr, over_rows), ("ci", nc, over_columns)) if n != "1" and not gone]
         inner = [(v, n) for v, n, gone in (("ri", nr, over_rows), ("ci", nc, over_columns)) if n != "1" and gone]
         i, j = "0" if nr == "1" else "ri", "0" if nc == "1" else "ci"
@@ -150,7 +147,7 @@ class ReductionWriter(AccessWriter):
         filled = [f"Spread::fills_{what}({axis.valid}, {slots})"
                   for what, gone, axis, slots in (("columns", over_columns, source.columns, nc),
                                                   ("rows", over_rows, source.rows, nr)) if gone]  # fmt: skip
-        if (over_columns and source.columns.unit) or (over_rows and source.rows.unit):
+        if (over_columns and source.columns.unit) or (over_rows and source.rows.unit) or some:
             filled = []
         if over_rows and not self.fragments:
             filled = []  # whether a row is valid is asked once for all of its columns, and loads wait for no branch
@@ -160,8 +157,8 @@ class ReductionWriter(AccessWriter):
         def body() -> None:
             self.text.line(f"{target} = {rule}::identity();")
             if masks:  # a choice of values, not of statements: no thread leaves the others
-                some = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
-                each = [f"{target} = {rule}::{fold}({target}, {v});" for v in (element, some)]
+                valid = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
+                each = [f"{target} = {rule}::{fold}({target}, {v});" for v in (element, valid)]
                 self._fold_valid(filled, inner, *each)
             else:
                 self._loops(inner, [f"{target} = {rule}::{fold}({target}, {element});"])

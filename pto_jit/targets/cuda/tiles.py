@@ -25,7 +25,7 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 from pto_jit.targets.cuda.units import UnitAxes
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, merged, times
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, joined_lead, joined_units, merged
 from pto_jit.targets.source.scalars import register_type
 
 EXTENTS = "tiles with {0} and {1} valid elements along one axis meet"
@@ -94,25 +94,18 @@ class TileWriter(RuleWriter):
         return rows, columns
 
     def placed(self, axes: Sequence[Axis], loc: Loc, *, standing: bool = False) -> tuple[int, Axis, Axis]:
-        """Rank, row axis and column axis; leading axes of extent 1 are left out, those before the last are merged.
-
-        Where one that is left out is empty, so are all others: products of such tiles contract as much of either.
-        """
+        """Rank, row axis and column axis; leading axes of extent 1 are left out, those before the last are merged."""
         rank = len(axes)
-        count = _hidden(axes)
-        outside = [f"{a.valid} > 0" for a in axes[:count] if not a.full]
-        axes = axes[count:]
-        if outside:
-            axes = [replace(a, valid=f"({' && '.join(outside)} ? {a.valid} : 0)") for a in axes]
+        axes = axes[_hidden(axes) :]
         if not axes:
             raise unsupported("a tile of rank 0", loc, "work on tiles of rank 1 or more")
         if len(axes) == 1:
             return (1, axes[0], UNIT) if standing else (1, UNIT, axes[0])
         return rank, axes[0] if len(axes) == 2 else merged(axes[:-1]), axes[-1]
 
-    def lead_of(self, axes: Sequence[Axis]) -> str:
+    def lead_of(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
         """`lead` of a tile that has these axes."""
-        return times(dict.fromkeys(a.valid for a in axes[: _hidden(axes)] if not a.full))
+        return tuple(axes[: _hidden(axes)])
 
     # -- definitions ----------------------------------------------------------------------------------------------
 
@@ -139,10 +132,7 @@ class TileWriter(RuleWriter):
         elif rank > 1:
             rows = counted(rows, len(axes) - 2, f"{name}_rows")
         columns = counted(columns, len(axes) - 1, f"{name}_columns")
-        lead = "1"
-        if not all(self.units.are_complete(var, k) for k in range(_hidden(axes))):
-            lead = self.names.fresh(f"{name}_lead")
-            wanted.append(lead)
+        lead = tuple([counted(a, k, f"{name}_axis{k}") for k, a in enumerate(axes[: _hidden(axes)])])
         tile = Tile(var.type.dtype, rank, rows, columns, in_array(name, rows.unit, columns.unit), name, lead=lead)
         nr, nc = self.slots(tile)
         self.text.line(f"{typ} {name}[{nr}][{nc}];")
@@ -200,8 +190,10 @@ class TileWriter(RuleWriter):
         for to, axis in zip(mine, new, strict=True):
             if to.valid not in ("1", axis.valid):
                 self.text.line(f"{to.valid} = {axis.valid};")
-        if known.lead not in ("1", tile.lead):
-            self.text.line(f"{known.lead} = {tile.lead};")
+        count = max(len(known.lead), len(tile.lead))
+        for to, axis in zip(known.hidden(count), tile.hidden(count), strict=True):
+            if to.valid not in ("1", axis.valid):
+                self.text.line(f"{to.valid} = {axis.valid};")
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:
         """Whether the only reader is an operation of this block that looks at each element once."""
@@ -297,7 +289,8 @@ class TileWriter(RuleWriter):
         rank, rows, columns = self.placed(axes, op.loc, standing=self._stands(op.results[0]))
         value = self.scalar(op.args[0])
         dtype = op.results[0].type.dtype  # type: ignore[union-attr]
-        tile = Tile(dtype, rank, rows, columns, lambda i, j: value, standing=self._stands(op.results[0]))
+        tile = Tile(dtype, rank, rows, columns, lambda i, j: value, standing=self._stands(op.results[0]),
+                    lead=self.lead_of(axes))  # fmt: skip
         self.put(op.results[0], tile, stable=self.stable(op.args))
 
     def _arange(self, op: Op) -> None:
@@ -331,8 +324,8 @@ class TileWriter(RuleWriter):
         own = source.axes
         own = source.hidden(len(old) - len(own)) + own  # what is before the last two axes is 1
         axes = [UNIT if i is None else own[i] for i in which]
-        moves = None in which or len(which) < len(own)
-        for axis in dict.fromkeys(a for a in own if moves and a.unit and not a.full):
+        gone = [a for k, a in enumerate(own) if k not in which]
+        for axis in dict.fromkeys(a for a in gone if a.unit and not a.full):
             self.check(f"{axis.valid} == 1", "BoundsError", EMPTY.message, op.loc, axis.valid, "1")
         row_wanted = source.rows if not source.rows.unit else None
         rank, rows, columns = self.placed(axes, op.loc, standing=len(shape) == 1 and not source.rows.unit)
@@ -340,20 +333,31 @@ class TileWriter(RuleWriter):
         if (row_wanted is not None and rows.unit) or (rows is not UNIT and not rows.unit and source.rows.unit):
             source, stable = self.turned(source), True
         self.put(op.results[0], replace(source, rank=rank, rows=rows, columns=columns,
-                                        standing=len(shape) == 1 and not source.rows.unit),
+                                        standing=len(shape) == 1 and not source.rows.unit, lead=self.lead_of(axes)),
                  stable=stable)  # fmt: skip
 
     def _broadcast_to(self, op: Op) -> None:
         source = self.tile(op.args[0])
         source = self.turned(source) if source.standing else source
-        axes = [self.axis(e, fits=True) for e in op.args[1:]]  # those that are repeated
+        wanted = [self.axis(e, fits=True) for e in op.args[1:]]  # those that are repeated
+        new = len(wanted) - op.args[0].type.rank  # type: ignore[union-attr]
+        own = (*[UNIT] * new, *source.hidden(len(wanted) - new - len(source.axes)), *source.axes)
+        axes = self.broadcast_axes(own, wanted, op)
         rank, rows, columns = self.placed(axes, op.loc)
-        rows, columns = _repeated(source.rows, rows), _repeated(source.columns, columns)
 
         def element(i: str, j: str) -> str:
             return source.element("0" if source.rows.unit else i, "0" if source.columns.unit else j)
 
-        self.put(op.results[0], Tile(source.dtype, rank, rows, columns, element), stable=self.stable(op.args))
+        out = Tile(source.dtype, rank, rows, columns, element, lead=self.lead_of(axes))
+        self.put(op.results[0], out, stable=self.stable(op.args))
+
+    def broadcast_axes(self, own: Sequence[Axis], wanted: Sequence[Axis], op: Op) -> list[Axis]:
+        """Axes as those of `broadcast_to`, which repeats those of extent 1; others have the extent asked for."""
+        for axis, one in zip(own, wanted, strict=True):
+            if not axis.unit and axis.declared != one.declared:
+                self.check(f"{axis.declared} == {one.declared}", "LaunchError", DECLARED, op.loc, axis.declared,
+                           one.declared)  # fmt: skip
+        return [_repeated(axis, one) for axis, one in zip(own, wanted, strict=True)]
 
     def _valid(self, op: Op) -> None:
         tile = self.tile(op.args[0])
@@ -376,7 +380,7 @@ class TileWriter(RuleWriter):
     def _elementwise(self, op: Op) -> None:
         result = op.results[0]
         assert isinstance(result.type, TileType)
-        tiles, rows, columns = self.together([self.tile(a) for a in op.args if isinstance(a.type, TileType)], op)
+        tiles, rows, columns, lead = self.together([self.tile(a) for a in op.args if isinstance(a.type, TileType)], op)
         standing = any(t.standing for t in tiles)
         given = iter(tiles)
         operands = [next(given) if isinstance(a.type, TileType) else self.scalar(a) for a in op.args]
@@ -393,7 +397,7 @@ class TileWriter(RuleWriter):
                 text = texts[i, j] = self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
             return text
 
-        tile = Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing, lead=_lead(tiles))
+        tile = Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing, lead=lead)
         if op.op == "div" and register_type(dtype) == "float" and not columns.unit and _one_for_a_row(operands[1]):
             self._divide_rows(result, tile, *operands)
         else:
@@ -420,15 +424,16 @@ class TileWriter(RuleWriter):
             self.tiles[result.name] = known
             self.made(result)
 
-    def together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
-        """Tiles whose slots (i, j) are elements that meet, and the rows and columns that they become."""
+    def together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis, tuple[Axis, ...]]:
+        """Tiles whose slots (i, j) are elements that meet; rows, columns and `lead` of what they become."""
         if any(not t.standing and not t.is_unit for t in tiles):
             tiles = [self.turned(t) if t.standing else t for t in tiles]
         if any(t.rows.parts for t in tiles):
             return self.lines_together(tiles, op)
-        return list(tiles), self._joined([t.rows for t in tiles], op), self._joined([t.columns for t in tiles], op)
+        rows, columns = self._joined([t.rows for t in tiles], op), self._joined([t.columns for t in tiles], op)
+        return list(tiles), rows, columns, joined_lead([t.lead for t in tiles])
 
-    def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
+    def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis, tuple[Axis, ...]]:
         """`together` where tiles have more than two axes."""
         raise NotImplementedError
 
@@ -436,8 +441,7 @@ class TileWriter(RuleWriter):
         """The axis that several become: declared extents agree, valid ones agree unless generated."""
         wide = [a for a in axes if not a.unit]
         if not wide:
-            lacking = dict.fromkeys(a.valid for a in axes if not a.full)
-            return replace(axes[0], valid=times(lacking), fits=all(a.fits for a in axes))
+            return joined_units(axes)
         sure = [a for a in wide if not a.fits]
         out = sure[0] if sure else wide[0]
         if not sure:  # as much as the smallest has: those that are not generated by now are all of one extent
@@ -464,11 +468,6 @@ class TileWriter(RuleWriter):
 def _hidden(axes: Sequence[Axis]) -> int:
     """How many leading axes of extent 1 a tile does not show: not its last two axes."""
     return next((k for k, a in enumerate(axes[:-2]) if not a.unit), max(0, len(axes) - 2))
-
-
-def _lead(tiles: Sequence[Tile]) -> str:
-    """`lead` of what tiles become together."""
-    return times(dict.fromkeys(t.lead for t in tiles if t.lead != "1"))
 
 
 def _repeated(axis: Axis, wanted: Axis) -> Axis:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
@@ -87,6 +88,24 @@ def merged(axes: Sequence[Axis]) -> Axis:
     return Axis(False, capacity, declared, valid, fits, tuple(axes))
 
 
+def where(conditions: Iterable[str], extent: str) -> str:
+    """A C expression for an extent that is 0 unless conditions hold."""
+    conditions = dict.fromkeys(conditions)
+    return f"({' && '.join(conditions)} ? {extent} : 0)" if conditions else extent
+
+
+def joined_units(axes: Sequence[Axis]) -> Axis:
+    """The axis that several of extent 1 become: there is nothing along it where one has nothing."""
+    lacking = dict.fromkeys(a.valid for a in axes if not a.full)
+    return replace(axes[0], valid=times(lacking), fits=all(a.fits for a in axes))
+
+
+def joined_lead(leads: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    """`lead` of what tiles that have these become together."""
+    aligned = zip_longest(*(reversed(lead) for lead in leads), fillvalue=UNIT)
+    return tuple(map(joined_units, aligned))[::-1]
+
+
 def _indices(axes: Sequence[Axis], place: str) -> list[str]:
     """The index along each of several axes for a place among their valid elements."""
     out: list[str] = []
@@ -110,8 +129,8 @@ class Tile:
     """A tile value: `element(i, j)` is its C expression for slot (i, j).
 
     rank 1 stands for one row (`standing`: for one column); of more than two axes all but the last are its rows.
-    `array` is the name when it lies in an array of its own; `lead`: how many elements the axes of extent 1 have that
-    are before those it shows: where there is none, its rows and columns have none either.
+    `array` is the name when it lies in an array of its own.  `lead`: the last of the axes of extent 1 that are before
+    those it shows (others have their element): where one has none, nobody looks at the elements.
     """
 
     dtype: DType
@@ -121,11 +140,16 @@ class Tile:
     element: Callable[[str, str], str]
     array: str | None = None
     standing: bool = False
-    lead: str = "1"
+    lead: tuple[Axis, ...] = ()
 
     def hidden(self, count: int) -> tuple[Axis, ...]:
         """So many axes of extent 1 before those that it shows."""
-        return (replace(UNIT, valid=self.lead), *[UNIT] * (count - 1)) if count > 0 else ()
+        known = self.lead[max(0, len(self.lead) - count) :]
+        return (*[UNIT] * (count - len(known)), *known)
+
+    def there(self, extent: str) -> str:
+        """An extent of one of the axes that it shows; none, where those before have no element."""
+        return where([f"{a.valid} > 0" for a in self.lead if not a.full], extent)
 
     @property
     def axes(self) -> tuple[Axis, ...]:

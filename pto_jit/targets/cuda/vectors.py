@@ -7,12 +7,14 @@ add up what they have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pto_jit.ir.nodes import Block, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.higher import HigherWriter
 from pto_jit.targets.cuda.thin import copied_rows, multiplied_rows, streamed_loads
-from pto_jit.targets.cuda.values import Axis, Tile
+from pto_jit.targets.cuda.values import Axis, Tile, joined_lead
 from pto_jit.targets.source.scalars import memory_type, register_type
 
 
@@ -56,6 +58,7 @@ class VectorWriter(HigherWriter):
         self.shared.append(self._plain_memory(memory, tile))
         self.text.line("Spread::synchronise();")
         columns = tile.columns.valid if tile.rows.full else f"({tile.rows.valid} > 0 ? {tile.columns.valid} : 0)"
+        columns = tile.there(columns)
         self.text.line(f"pto::copy_row({memory}, {at}, {strides[1]}, {columns});")
         self.text.line("Spread::synchronise();")
         self.tiles[name], self.vectors[name] = tile, memory
@@ -90,15 +93,18 @@ class VectorWriter(HigherWriter):
         matrix, at, strides = self.streams[right.name]
         tile, memory = self._row_of(row)
         self._check_contraction(op, tile.columns, matrix.rows)
-        target = self._accumulator(op, tile.rows, matrix.columns)
+        target = self._accumulator(op, tile.rows, matrix.columns, (tile.lead, matrix.lead))
         depth, inside = tile.columns.valid, matrix.rows.valid
         if depth != inside:  # unequal ones have failed, and nothing outside is read
             depth = f"pto::smaller({depth}, {inside})"
         self.text.line(f"pto::multiply_row<Spread>({target}, {memory}, {depth}, {at}, {strides[0]}, {strides[1]}, "
-                       f"{matrix.columns.valid});")  # fmt: skip
+                       f"{matrix.there(matrix.columns.valid)});")  # fmt: skip
 
-    def _accumulator(self, op: Op, rows: Axis, columns: Axis) -> str:
-        """The array that the product is added to: that of the accumulator, a copy of it, or zeros."""
+    def _accumulator(self, op: Op, rows: Axis, columns: Axis, leads: Sequence[tuple[Axis, ...]]) -> str:
+        """The array that the product is added to: that of the accumulator, a copy of it, or zeros.
+
+        leads: `lead` of what is multiplied.
+        """
         result = op.results[0]
         dtype = result.type.dtype  # type: ignore[union-attr]
         start: Tile | None = None
@@ -113,7 +119,10 @@ class VectorWriter(HigherWriter):
                                "an accumulator with {0} valid elements along an axis meets a product with {1}", op.loc,
                                other.valid, mine.valid)  # fmt: skip
         zero = f"{register_type(dtype)}(0)"
-        out = Tile(dtype, 2, rows, columns, start.element if start is not None else lambda i, j: zero)
+        if start is not None:
+            leads = [*leads, start.lead]
+        out = Tile(dtype, 2, rows, columns, start.element if start is not None else lambda i, j: zero,
+                   lead=joined_lead(leads))  # fmt: skip
         if result.name in self.declared:
             known = self.tiles[result.name]
             assert known.array is not None
