@@ -109,6 +109,17 @@ def loaded_for_later(x, y, o):
     pl.store(t + pl.load(y, [1], [1], pad=1), [0, 0], o)
 
 
+def larger(a, b):
+    return pl.maximum(a, b)
+
+
+@pto.jit
+def folded(x, y, o):
+    t = pl.load(x, [0, 0], [1, 3])
+    pl.store(pl.reduce(t, 0, larger, init=-3.0), [0], y)
+    pl.store(pl.reduce(t[:, None], (0, 1), larger, init=-2.0, keepdims=True)[0], [0, 0], o)
+
+
 @pto.jit
 def new_axes(x, y, o):
     t = pl.load(x, [0, 0], [1, 3])
@@ -118,7 +129,7 @@ def new_axes(x, y, o):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    "kernel", [rows, columns, squeezed, numbers, beside, again, numbers_again, elements, new_axes], ids=lambda k: k.__name__
+    "kernel", [rows, columns, squeezed, numbers, beside, again, numbers_again, elements, new_axes, folded], ids=lambda k: k.__name__
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -> None:

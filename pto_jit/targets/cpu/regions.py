@@ -145,9 +145,13 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 def _reduction_of(w: FunctionWriter, op: Op) -> str | None:
-    """The reduction that a fold by a function of one operation is, where every order of the elements gives its bits."""
-    region = op.regions[0]
-    if len(region.body) != 1 or op.attr("n") != 1 or not w.vectors or w.recording:
+    """The reduction that a fold by a function of one operation is, where every order of the elements gives its bits.
+
+    Not along an axis of extent 1: a group has no loop for it, and where it is empty does nothing for the others either.
+    """
+    region, source = op.regions[0], op.args[0].type
+    assert isinstance(source, TileType)
+    if len(region.body) != 1 or op.attr("n") != 1 or not w.vectors or w.recording or source.shape[op.attr("axis")] == 1:
         return None
     (only,) = region.body
     if not isinstance(only, Op) or only.op not in _REDUCTIONS or only.results != region.results:

@@ -213,7 +213,8 @@ class HigherWriter(LayoutWriter):
         tile, axes = self._all_axes(op.args[0])
         found = [self._found_index(op, axis, k, op.args[1 + k]) for k, axis in enumerate(axes)]
         shared = self._in_memory(tile)
-        self.define(op.results[0], shared(*tile.place(found[len(axes) - len(tile.axes) :])))
+        element = shared(*tile.place(found[len(axes) - len(tile.axes) :]))
+        self._define_element(op.results[0], element, tile, axes)
 
     def _take(self, op: Op) -> None:
         tensor, index = op.args[0], op.args[1]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_jit.dtypes import i64
@@ -108,7 +108,13 @@ class PlaceWriter(LineWriter):
             self.define(op.results[0], tile.element("0", "0"))
             return
         memory, pitch = self._shared_tile(tile)
-        self.define(op.results[0], f"{memory}[{where[0]} * {pitch} + {where[1]}]")
+        self._define_element(op.results[0], f"{memory}[{where[0]} * {pitch} + {where[1]}]", tile, axes)
+
+    def _define_element(self, result: Var, text: str, tile: Tile, axes: Sequence[Axis]) -> None:
+        """Give a number the element of a tile; 0 where the tile has none: what follows may take it for an index."""
+        some = dict.fromkeys(f"{axis.valid} > 0" for axis in axes if not axis.full)
+        zero = f"{register_type(tile.dtype)}(0)"
+        self.define(result, f"{' && '.join(some)} ? {text} : {zero}" if some else text)
 
     def _found_index(self, op: Op, axis: Axis, k: int, index: Operand) -> str:
         """The index of a valid element of axis k, as it is written where the element is read: looked at before."""

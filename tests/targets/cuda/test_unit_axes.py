@@ -218,6 +218,26 @@ def test_a_row_of_indices_beyond_its_tensor_looks_nothing_up() -> None:
     agree(looked_up, np.array([[3, 0, 1, 3], [2, 2, 0, 1]], np.int32), normal(4, 5), np.full((4, 4, 5), 7, np.float32))
 
 
+@pytest.mark.parametrize("extents", [(4,), (2, 4), (2, 2, 4)])
+def test_an_index_that_a_tile_does_not_have_finds_nothing_in_memory(extents: tuple[int, ...]) -> None:
+    @pto.jit
+    def kernel(places, table, out):
+        for k in pl.range(2, parallel=True):
+            t = pl.load(places, [*[0] * (len(extents) - 1), extents[-1] * k], extents)
+            if len(extents) == 1:
+                out[k] = table[t[0]]
+            elif len(extents) == 2:
+                out[k] = table[t[0, 0]]
+            else:
+                out[k] = table[t[0, 0, 0]]
+
+    places, args = np.zeros((*extents[:-1], 8), np.int32), (normal(3), np.zeros(2, np.float32))
+    agree(kernel, places, *args)
+    less = np.ascontiguousarray(places[..., :4])
+    with pytest.raises(pto.BoundsError, match="index 0 is outside the 0 valid elements"):
+        emulate(kernel.compile(less, *args, target="cuda"), less, *args)
+
+
 @pto.jit
 def repeated(x: pl.Tensor, planes_out: pl.Tensor, rows: pl.Tensor, n, m):
     for _ in pl.range(1, parallel=True):
