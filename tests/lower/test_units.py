@@ -109,6 +109,34 @@ def loaded_for_later(x, y, o):
     pl.store(t + pl.load(y, [1], [1], pad=1), [0, 0], o)
 
 
+@pto.jit
+def rows_repeated(x, y, o):
+    pl.store(pl.sum(pl.load(x, [0, 0], [1, 3]) * pl.load(o, [0, 0], [3, 3]), axis=0), [0], y)
+
+
+@pto.jit
+def columns_repeated(x, y, o):
+    s = pl.max(pl.load(x, [0, 0], [3, 1]) + pl.load(o, [0, 0], [3, 3]), axis=1, keepdims=True)
+    pl.store(s * 2 + 1, [0, 1], o)
+
+
+@pto.jit
+def repeated_and_stored(x, y, o):
+    t, u = pl.load(x, [0, 0], [1, 3]), pl.load(o, [0, 0], [3, 3])
+    w = t * u
+    s = pl.sum(w, axis=0, keepdims=True)
+    pl.store(w, [0, 0], o)
+    pl.store(s * 2 + 1, [2, 0], o)
+    pl.store(s + t, [1, 0], o)
+
+
+@pto.jit
+def repeated_elements(x, y, o):
+    t = pl.load(x, [0, 0], [1, 1])
+    pl.store(pl.sum(pl.broadcast_to(t, [3, 3]), axis=(0, 1), keepdims=True), [1, 1], o)
+    y[1] = pl.max(t + pl.load(o, [0, 0], [3, 3]))
+
+
 def larger(a, b):
     return pl.maximum(a, b)
 
@@ -129,7 +157,9 @@ def new_axes(x, y, o):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    "kernel", [rows, columns, squeezed, numbers, beside, again, numbers_again, elements, new_axes, folded], ids=lambda k: k.__name__
+    "kernel",
+    [rows, columns, squeezed, numbers, beside, again, numbers_again, elements, new_axes, folded, repeated_elements],
+    ids=lambda k: k.__name__,
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -> None:
@@ -137,9 +167,17 @@ def test_what_is_not_there_gives_the_identity(kernel: Any, target: str | None) -
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kernel", [stored_beside, kept_beside, weighted, numbers_beside, loaded_for_later], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kernel", [stored_beside, kept_beside, weighted, numbers_beside, loaded_for_later], ids=lambda k: k.__name__
+)
 def test_what_is_not_there_leaves_nothing_of_what_is_made_of_it_alone(kernel: Any, target: str | None) -> None:
     _agree(kernel, target, [(3, 0), (3, 1), (3, 3)] if kernel is weighted else [(0, 3), (1, 3), (3, 3)])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", [rows_repeated, columns_repeated, repeated_and_stored], ids=lambda k: k.__name__)
+def test_what_is_not_there_and_was_repeated_is_reduced_to_the_identity(kernel: Any, target: str | None) -> None:
+    _agree(kernel, target, [(3, 0), (3, 1)] if kernel is columns_repeated else [(0, 3), (1, 3), (3, 3)])
 
 
 def _agree(kernel: Any, target: str | None, shapes: list[tuple[int, int]]) -> None:

@@ -165,7 +165,8 @@ class Units:
     def apart(self) -> bool:
         """The same, of what is not made of the tiles that there may be nothing of.
 
-        A reduction over an axis along which such a tile was repeated stays in the group: it would cost a second nest.
+        A reduction over an axis along which such a tile was repeated stays in the group, where the loop of that axis
+        has no iterations then: a second nest would cost more.
         """
         return any(met != self.every for _, met in self.given)
 

@@ -7,6 +7,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
+from pto_jit.lower.groups.units import Units, operations
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.elements import need_places
@@ -25,12 +26,15 @@ class Extents:
     """What is known of the extents of a group.
 
     tiles: those that it reads, by their names.  given: the valid extents of the axes of its space.  alive: whether
-    every tile has an element along each axis that is repeated; if not, `extents` are 0, else those given.  whole: what
-    tiles are declared to have along the axes, where that is a constant.  longest: of a row.
+    every tile has an element along each axis that is repeated; if not, `extents` are 0, else those given.  along: such
+    axes that were repeated along axes of the space, and reduced there: of what they lack only these are 0, so that the
+    reductions give their identities.  whole: what tiles are declared to have along the axes, where that is a constant.
+    longest: of a row.
     """
 
     tiles: dict[str, Tile]
     alive: bool | Value
+    along: dict[tuple[str, int], frozenset[int]]
     given: list[Index]
     extents: tuple[Index, ...]
     whole: tuple[int | None, ...]
@@ -44,6 +48,7 @@ class Extents:
         self.types = {r.name: r for op in fused.body if isinstance(op, Op) for r in op.results}
         self.shapes: dict[int, tuple[Index, ...]] = {}
         self.there: dict[tuple[str, int], bool | Value] = {}  # axes of extent 1 of what is read: whether it has them
+        self.units: Units | None = None
         self.longest: Index = 0  # row, if there are rows
 
     def _extents(self) -> None:
@@ -52,7 +57,7 @@ class Extents:
         sure: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
         said: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
         maybe: list[list[tuple[Index, bool | Value, str]]] = [[] for _ in range(nest.rank)]
-        alive: list[bool | Value] = []
+        alive: dict[tuple[str, int], bool | Value] = {}
         read = {a.name for op in self.fused.body if isinstance(op, Op) and op not in nest.views
                 for a in op.args if type(a) is Var}  # fmt: skip
         for source in nest.sources:
@@ -61,14 +66,15 @@ class Extents:
                 if place is None:
                     there = self.there[source.name, k] = code.compare("==", valid, 1)
                     if source.name in read:  # others are loaded here, and handed on
-                        alive.append(there)
+                        alive[source.name, k] = there
                     continue
                 said[place].append((declared, source.name))
                 if may_fit(tile, k):
                     maybe[place].append((valid, fits_anything(w, tile, k), source.name))
                 else:
                     sure[place].append((valid, source.name))
-        self.alive = code.all_of(alive)
+        self.along = self._reduced_along(alive)
+        self.alive = code.all_of([there for unit, there in alive.items() if unit not in self.along])
         self._check_broadcasts()
         self.given = []
         for axis in range(nest.rank):
@@ -79,13 +85,45 @@ class Extents:
                     site = w.module.site(*failures.DECLARED.at(axis=axis), self._meeting(source, name))
                     code.check(same, site, first, other)
             self.given.append(self._extent(axis, sure[axis], maybe[axis]))
-        self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
+        self.extents = tuple(code.pick(self._lives(axis), e, 0) for axis, e in enumerate(self.given))
         self.whole = tuple(next((e for e in (given, *(d for d, _ in axis)) if isinstance(e, int)), None)
                            for given, axis in zip(self.given, said, strict=True))  # fmt: skip
         self._check_searches()
         if nest.rank:
             inner, most = self.extents[-1], self.whole[-1]
             self.longest = inner if most is None or most > LONG_ROW else most
+
+    def _reduced_along(self, alive: dict[tuple[str, int], bool | Value]) -> dict[tuple[str, int], frozenset[int]]:
+        """`along`; alive: axes of extent 1, with whether there is an element."""
+        unsure = {unit for unit, there in alive.items() if there is not True}
+        if not unsure or not any(isinstance(op, Op) and is_reduction(op) for op in self.fused.body):
+            return {}
+        units = self.units_of_tiles()
+        lacking = {unit for own, met in units.given for unit in met - own} & unsure
+        out: dict[tuple[str, int], set[int]] = {}
+        for name, empty in units.of.items() if lacking else ():
+            for place, some in zip(self._places_of(name) or (None,) * len(empty), empty, strict=True):
+                for unit in some & lacking if place is not None else ():
+                    out.setdefault(unit, set()).add(place)
+        return {unit: frozenset(places) for unit, places in out.items()}
+
+    def units_of_tiles(self) -> Units:
+        """What decides whether there is anything of the group's tiles."""
+        if self.units is None:
+            self.units = Units(operations(self.fused), self.fused.keep, self.w.complete)
+        return self.units
+
+    def _lives(self, axis: int) -> bool | Value:
+        """Whether there is anything along an axis of the space, but for what valid extents say."""
+        return self.code.all_of([self.alive, *(self.there[u] for u, places in self.along.items() if axis in places)])
+
+    def has(self, name: str, axis: int) -> bool | Value:
+        """Whether a tile of the group has what `along` leaves out, and `alive`, along an axis."""
+        if not self.along:
+            return self.alive
+        empty = self.units_of_tiles().of.get(name)
+        some = sorted(empty[axis]) if empty is not None else ()
+        return self.code.all_of([self.alive, *(self.there[unit] for unit in some if unit in self.along)])
 
     def _check_searches(self) -> None:
         """Lines that `argmax` and `argmin` search are not longer than their results can say."""

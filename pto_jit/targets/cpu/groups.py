@@ -17,7 +17,6 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
-from pto_jit.lower.groups.units import Units, operations
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type, storage_type
@@ -49,6 +48,7 @@ from pto_jit.targets.loops.form import (
     Read,
     Result,
     RowBuffer,
+    Source,
     Write,
 )
 from pto_jit.targets.loops.schedule import arguments
@@ -67,7 +67,6 @@ class _Group(Extents):
         super().__init__(w, fused, nest)
         self.memory: dict[Any, Strided] = {}
         self.final: dict[str, Tile] = {}
-        self.units: Units | None = None
 
     # -- preparations ---------------------------------------------------------------------------------------------
 
@@ -100,9 +99,9 @@ class _Group(Extents):
             return
         for source in nest.sources:
             tile = self.tiles[source.name]
-            self.memory[Memory(source.name)] = Strided(self._alive_pointer(tile), tile.strides)
+            self.memory[Memory(source.name)] = self._source(source, tile)
         self._results()
-        stores = Stores(w, nest, self.tiles, self.extents, self.alive)
+        stores = Stores(w, nest, self.tiles, self.extents, self.has)
         self.memory |= stores.place()
         self._run(stores.streams())
         stores.finish()
@@ -165,35 +164,48 @@ class _Group(Extents):
         axis of extent 1."""
         place = places[axis]
         given = declared if place is None else self.given[place]
-        if self.alive is True:
+        if self.alive is True and not self.along:
             return given
-        units = self._units()
+        units = self.units_of_tiles()
         empty = units.of.get(name)
         if empty is None or frozenset[tuple[str, int]]().union(*empty) != units.every:
-            return self.code.pick(self.alive, given, 0)
+            return self.code.pick(self.has(name, axis), given, 0)
         return self.code.pick(self._there(name, axis), given, 0)
 
     def _there(self, name: str, axis: int) -> bool | Value:
         """Whether what a tile of the group is made of has something along all axes of extent 1 that this axis is of."""
-        empty = None if self.alive is True else self._units().of.get(name)
+        empty = None if self.alive is True and not self.along else self.units_of_tiles().of.get(name)
         if empty is None:
             return self.alive
         return self.code.all_of([self.there.get(unit, self.alive) for unit in sorted(empty[axis])])
 
-    def _units(self) -> Units:
-        if self.units is None:
-            self.units = Units(operations(self.fused), self.fused.keep, self.w.complete)
-        return self.units
-
-    def _alive_pointer(self, tile: Tile) -> Value:
-        """The memory of a source; some valid memory when the tile has nothing valid (then nothing but single
-        elements is read, and not used)."""
+    def _source(self, source: Source, tile: Tile) -> Strided:
+        """Where a source is read; some valid memory when the tile has nothing valid, where elements are read all the
+        same, and not used: single ones, and lines of what is reduced along an axis that it was repeated along."""
+        mine = [self.there[u] for u in ((source.name, k) for k in range(len(tile.valid))) if u in self.along]
+        if mine:
+            return self._line(tile, self.code.all_of(mine))
         if self.alive is True or self.nest.rank > 1:
-            return tile.pointer
+            return Strided(tile.pointer, tile.strides)
+        spare = self._spare()
+        pointer = self.code.b.select(self.alive, tile.pointer, spare) if self.alive is not False else spare
+        return Strided(pointer, tile.strides)
+
+    def _spare(self) -> Value:
         spare = self.code.alloca(I64)
         with self.code.at_entry():
             self.code.b.store(number(I64, 0), spare)
-        return self.code.b.select(self.alive, tile.pointer, spare) if self.alive is not False else spare
+        return spare
+
+    def _line(self, tile: Tile, there: bool | Value) -> Strided:
+        """The memory of a tile, or where it is not there that of one line, which stands for all of its lines."""
+        code = self.code
+        size = code.mul(tile.strides[-1], tile.declared[-1])
+        line = self.w.scratch(size if isinstance(size, int) else code.pick(there, 0, size))
+        pointer = tile.pointer if there is True else line if there is False else (
+            code.b.select(there, tile.pointer, line))  # fmt: skip
+        outer = tuple(code.pick(there, s, 0) for s in tile.strides[:-1])
+        return Strided(pointer, (*outer, tile.strides[-1]))
 
     # -- results --------------------------------------------------------------------------------------------------
 

@@ -109,14 +109,16 @@ class Stores:
     """The stores of one nest; `place` before it is written, `finish` after."""
 
     def __init__(
-        self, w: FunctionWriter, nest: Nest, tiles: dict[str, Tile], extents: tuple[Index, ...], alive: bool | Value
-    ) -> None:
+        self, w: FunctionWriter, nest: Nest, tiles: dict[str, Tile], extents: tuple[Index, ...],
+        has: Callable[[str, int], bool | Value],
+    ) -> None:  # fmt: skip
         self.w = w
         self.code = w.code
         self.nest = nest
         self.tiles = tiles
         self.extents = extents
-        self.alive = alive
+        self.has = has  # whether there is anything of a tile along an axis
+        self.ones: dict[int, tuple[bool | Value, Index]] = {}  # by the identity of what `has` says: 1 where it holds
         self.divert: bool | Value = False
         self.regions: list[_Region] = []
         self.diverted: list[tuple[Value, tuple[Index, ...]]] = []
@@ -128,8 +130,7 @@ class Stores:
         assert isinstance(value, Var)
         tensor = w.tensor(target)
         store = next(s for s in self.nest.stores if s.op is op)
-        unit = self.code.pick(self.alive, 1, 0)
-        valid = tuple(unit if a is None else self.extents[a] for a in store.axes)
+        valid = tuple(self._one(value.name, k) if a is None else self.extents[a] for k, a in enumerate(store.axes))
         at = [w.index(a) for a in offsets]
         pointer, inside = region(w, tensor, at, valid, op.loc, promised=bool(op.attr("inside")))
         w.record(op, tensor, pointer, inside, tensor.strides)
@@ -143,10 +144,10 @@ class Stores:
         self.regions += [self._region(s.op) for s in nest.stores]
         reasons: list[bool | Value] = []
         beside: list[tuple[Value, Callable[[], Value]]] = []  # those that may not be: of columns of the same rows
-        unit = code.pick(self.alive, 1, 0)
         for store, reg in zip(nest.stores, regions, strict=True):
-            for axis, inside in zip(store.axes, reg.inside, strict=True):
-                whole = unit if axis is None else self.extents[axis]
+            for k, (axis, inside) in enumerate(zip(store.axes, reg.inside, strict=True)):
+                name = store.op.args[0].name  # pyright: ignore[reportAttributeAccessIssue]  # tiles are variables
+                whole = self._one(name, k) if axis is None else self.extents[axis]
                 reasons.append(code.compare("!=", inside, whole))
 
         def may_clash(
@@ -214,10 +215,21 @@ class Stores:
     def _of_something(self, store: Store, pointer: Value) -> Value:
         """Where a store writes; memory that nothing reads where it is of one element that is not there, which a nest
         without rows writes all the same."""
-        if self.alive is True or self.nest.rank > 1 or any(a is not None for a in store.axes):
+        if self.nest.rank > 1 or any(a is not None for a in store.axes):
+            return pointer
+        name = store.op.args[0].name  # pyright: ignore[reportAttributeAccessIssue]
+        there = self.code.all_of([self.has(name, k) for k in range(len(store.axes))])
+        if there is True:
             return pointer
         spare = self.code.alloca(I64)
-        return self.code.b.select(self.alive, pointer, spare) if self.alive is not False else spare
+        return self.code.b.select(there, pointer, spare) if there is not False else spare
+
+    def _one(self, name: str, axis: int) -> Index:
+        """The valid extent of an axis of extent 1 of a tile."""
+        there = self.has(name, axis)
+        if id(there) not in self.ones:
+            self.ones[id(there)] = there, self.code.pick(there, 1, 0)
+        return self.ones[id(there)][1]
 
     def _may_meet(self, name: str, store: Op) -> bool:
         """Whether a tile that is read may lie in memory that the tensor of a store has a part in."""

@@ -95,7 +95,8 @@ def _hand_on(
         return
     tile = stores[0].args[0]
     if not (
-        all(s.args[0].type == tile.type and _at_origin(s.args[2:]) for s in stores)
+        all(_at_origin(s.args[1 : 1 + rank]) and not s.attr("drop") for s in views)  # they end where the tile does
+        and all(s.args[0].type == tile.type and _at_origin(s.args[2:]) for s in stores)
         and all(_at_origin(s.args[1 : 1 + rank]) and s.args[1 + rank :] == whole for s in loads)
         and all(s.results[0].type == tile.type for s in loads)
         and all(counts[v.name] == 1 for v in (memory, *(s.results[0] for s in loads)))

@@ -220,9 +220,11 @@ class HigherWriter(LayoutWriter):
         tensor, index = op.args[0], op.args[1]
         assert isinstance(tensor.type, TensorType) and isinstance(index.type, TileType)
         part = any(o != _ZERO for o in op.args[2:])
-        both_ways = tensor.type.rank > 1 and sum(n != 1 for n in index.type.shape) > 1
-        beyond = any(a.unit and not a.full for a in self._all_axes(index)[1])  # an axis that is not one of the result's
-        if tensor.type.rank > 2 or part or both_ways or beyond or is_high(op.results[0]) or is_high(index):
+        # An index along one of its axes, with an element along the others, stands where its result does.
+        one_way = tensor.type.rank == 1 or (
+            sum(n != 1 for n in index.type.shape) <= 1 and all(a.full or not a.unit for a in self._all_axes(index)[1])
+        )
+        if tensor.type.rank > 2 or part or not one_way or is_high(op.results[0]) or is_high(index):
             self._take_elements(op)
         else:
             super()._take(op)
