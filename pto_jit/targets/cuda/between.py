@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterator
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Const, Func, If, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, Func, If, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, statements
 from pto_jit.lower.names import Taken, source_name, unused
@@ -46,8 +46,11 @@ class TilesBetween(ABC):
         self.taken = Taken(block_defs(func.body) | {p.name for p in func.params})
         self.dims = {s.results[0].name: (s.args[0].name, int(s.attr("axis"))) for s in statements(func.body)  # type: ignore
                      if isinstance(s, Op) and s.op == "dim" and isinstance(s.args[0], Var)}  # fmt: skip
-        self.takes = any(isinstance(s, Op) and s.op == "take" for s in statements(func.body))
-        self.asked = tuple(s for s in statements(func.body) if isinstance(s, Op) and s.op == "dim")
+        made_of = {s.op for s in statements(func.body) if isinstance(s, Op)}
+        # What says the extents of results outside of the kernels that make them, wherever the program goes.
+        told = {"take": "dim", "concat": "add"}
+        wanted = {told[op] for op in made_of if op in told}
+        self.asked = tuple([s for s in _always(func.body) if s.op in wanted and s.results[0].type == _INDEX])
         self.pending: dict[str, Op] = {}
         self.spilled: dict[str, _Kept] = {}
         self.path: tuple[int, ...] = ()
@@ -191,11 +194,20 @@ class TilesBetween(ABC):
 
     def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:
         """The declared extents of a tile that a kernel makes."""
-        found = shape_of((*self.asked, *body) if self.takes else body, var)
+        found = shape_of((*self.asked, *body) if self.asked else body, var)
         if found is None or any(isinstance(e, Var) and e.name in block_defs(body) for e in found):
             raise unsupported(f"the tile `{source_name(var.name)}` of run-time extents between two kernels",
                               body[0].loc, "give its extents in pl.load, or store it into a tensor")  # fmt: skip
         return found
+
+
+def _always(body: Block) -> Iterator[Op]:
+    """The operations that run whichever way the program goes."""
+    for s in body:
+        if isinstance(s, Op):
+            yield s
+        elif isinstance(s, Scope):
+            yield from _always(s.body)
 
 
 def always_makes(body: Block, var: Var) -> bool:

@@ -179,6 +179,8 @@ def choose(
         if kernel.streams:  # teams share the rows of matrices
             teams = max(teams, _STREAMING // threads)
         held = _held(shapes, teams, threads, run)
+    if held > MOST_SLOTS and not kernel.teamed:  # tall tiles beside wide ones want other threads than either
+        held, teams, threads, run = _least_held(shapes, run)
     if held > MOST_SLOTS:
         raise _too_large(kernel, rows, columns)
     step = threads * run
@@ -191,8 +193,21 @@ def choose(
 
 def _held(shapes: Sequence[tuple[int, ...]], teams: int, threads: int, run: int) -> int:
     """The most elements of a tile that a thread holds."""
-    sizes = ((s[0] if len(s) == 2 else 1, s[-1]) for s in shapes)
-    return max((-(-rows // teams) * -(-columns // (threads * run)) * run for rows, columns in sizes), default=run)
+    sizes = ((s[0] if len(s) == 2 else 1, s[-1], run if s[-1] > 1 else 1) for s in shapes)
+    return max((-(-rows // teams) * -(-columns // (threads * own)) * own for rows, columns, own in sizes), default=run)
+
+
+def _least_held(shapes: Sequence[tuple[int, ...]], run: int) -> tuple[int, int, int, int]:
+    """How few elements of a tile a thread of the largest block can hold, with teams, threads and run for that; run: so
+    many columns at a time at most."""
+    ways = [(MOST_THREADS // threads, threads, some)
+            for threads in _powers(32, MOST_THREADS) for some in _powers(1, run)]  # fmt: skip
+    return min((_held(shapes, *way), *way) for way in ways)
+
+
+def _powers(least: int, most: int) -> list[int]:
+    """Powers of two from one of them on."""
+    return [least << k for k in range((most // least).bit_length())]
 
 
 def _teams(whole_rows: bool, rows: int, runs: int) -> tuple[int, int]:

@@ -336,3 +336,36 @@ def test_a_row_beyond_its_tensor_has_no_other_shape() -> None:
     x, out = normal(1, 8), np.zeros(24, np.float32)
     with pytest.raises(pto.BoundsError, match="reshape of an incomplete tile"):
         emulate(kernel.compile(x, out, target="cuda"), x, out)
+
+
+@pto.jit
+def tall_and_wide(x: pl.Tensor, y: pl.Tensor, order: pl.Tensor, product: pl.Tensor):
+    order.T[...] = pl.sort(pl.transpose(pl.argsort(x[...])))
+    v = y[...]
+    product[...] = pl.argsort(pl.concat([v, v], axis=0)) * (v @ pl.sort(v))
+
+
+def test_tall_tiles_beside_wide_ones_are_spread_over_threads_that_hold_both() -> None:
+    x, y = normal(300, 20), np.round(normal(300) * 2)
+    args = x, y, np.zeros((300, 20), np.int32), np.zeros(600, np.float32)
+    _, (*_, order, product) = emulated(tall_and_wide, *args, orders=(0,))
+    np.testing.assert_array_equal(order, np.sort(np.argsort(x, axis=1, kind="stable"), axis=0))
+    places = np.argsort(np.concatenate([y, y]), kind="stable")
+    np.testing.assert_allclose(product, places * (y @ np.sort(y)), rtol=1e-5)
+
+
+def larger_of(a: object, b: object) -> object:
+    return pl.maximum(a, b)
+
+
+@pto.jit
+def joined_again(x: pl.Tensor, y: pl.Tensor, o: pl.Tensor):
+    t = pl.reduce(x[...], 0, larger_of) - pl.concat([x[...], y[...]], axis=0)
+    o[...] = t
+    o[...] = o[...] + t
+
+
+def test_joined_tiles_of_run_time_extents_stand_between_kernels() -> None:
+    x, y = normal(37), normal(20)
+    _, (_, _, o) = emulated(joined_again, x, y, np.zeros(57, np.float32), orders=(0,))
+    np.testing.assert_array_equal(o, 2 * (x.max() - np.concatenate([x, y])))
