@@ -102,9 +102,10 @@ class Extents:
         lacking = {unit for own, met in units.given for unit in met - own} & unsure
         out: dict[tuple[str, int], set[int]] = {}
         for name, empty in units.of.items() if lacking else ():
-            for place, some in zip(self._places_of(name) or (None,) * len(empty), empty, strict=True):
-                for unit in some & lacking if place is not None else ():
-                    out.setdefault(unit, set()).add(place)
+            for place, some in zip(self._places_of(name) or (), empty, strict=False):
+                if place is not None:
+                    for unit in some & lacking:
+                        out.setdefault(unit, set()).add(place)
         return {unit: frozenset(places) for unit, places in out.items()}
 
     def units_of_tiles(self) -> Units:

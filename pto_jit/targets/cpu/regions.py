@@ -151,7 +151,8 @@ def _reduction_of(w: FunctionWriter, op: Op) -> str | None:
     """
     region, source = op.regions[0], op.args[0].type
     assert isinstance(source, TileType)
-    if len(region.body) != 1 or op.attr("n") != 1 or not w.vectors or w.recording or source.shape[op.attr("axis")] == 1:
+    axis: Any = op.attr("axis")
+    if len(region.body) != 1 or op.attr("n") != 1 or not w.vectors or w.recording or source.shape[axis] == 1:
         return None
     (only,) = region.body
     if not isinstance(only, Op) or only.op not in _REDUCTIONS or only.results != region.results:
