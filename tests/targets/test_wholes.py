@@ -273,6 +273,12 @@ def places(x, z, y):
     y[0, 0] = pl.argmax(x).to(pl.f32) + pl.argmin(pl.abs(x - z)).to(pl.f32)
 
 
+def places_of_truths(x, z, y):
+    y[:, 0] = pl.argmax(x > 1.0, axis=1).to(pl.f32)
+    y[0] = pl.argmin(x < 1.0, axis=0).to(pl.f32)
+    y[0, 0] = pl.argmax(x > 2.0).to(pl.f32)
+
+
 def after_a_store(x, z, y):
     """What is written is read: there is no loop in front of the store."""
     with pl.incore():
@@ -314,8 +320,8 @@ def totals_by_name(x, z, y):
 
 
 TOTALS = {fn.__name__: pto.jit(fn) for fn in (
-    normalised, softmax_of_all, variance, distance, of_reductions, kept, truths, places, after_a_store, totals_by_name,
-    behind_stores, counted_behind_stores, of_a_part_behind_stores,
+    normalised, softmax_of_all, variance, distance, of_reductions, kept, truths, places, places_of_truths, after_a_store,
+    totals_by_name, behind_stores, counted_behind_stores, of_a_part_behind_stores,
 )}  # fmt: skip
 LARGE = [(5, 7), (33, 1100)]
 

@@ -28,18 +28,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from pto_jit.dtypes import DType, f32, i32
-from pto_jit.ir.nodes import Const, Op, Operand, Stmt, Var
+from pto_jit.dtypes import DType, f32, i8, i32
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import rewrite_block, statements
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
-from pto_jit.lower.names import Scalars, index, source_name
+from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.wholes.chunks import ChunkLoops, Chunks
 from pto_jit.lower.wholes.known import Known
 from pto_jit.lower.wholes.lines import SCANS, Axis, Lines
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.semantic.failures import MOST_PLACES
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "max", "all": "min"}
 EXTREMES = {"argmax": "max", "argmin": "min"}
@@ -48,6 +49,32 @@ MOST = 64
 """Partial results of a line at most: the lines of these fit a block, and so many blocks keep a device busy."""
 ROW = 2048
 """The elements of a step along a row."""
+
+
+def places_in_numbers(func: Func) -> Func:
+    """A function that looks for the places of extremes among numbers: truth values are 0 and 1 there."""
+    if not any(map(_looks_in_truths, statements(func.body))):
+        return func
+    names = Names(func)
+
+    def visit(stmt: Stmt) -> Block | None:
+        if not _looks_in_truths(stmt):
+            return None
+        assert isinstance(stmt, Op)
+        tile = stmt.args[0]
+        assert isinstance(tile, Var) and isinstance(tile.type, TileType)
+        numbers = names.fresh(source_name(tile.name), replace(tile.type, dtype=i8))
+        cast = Op("cast", (numbers,), (tile,), (("dtype", i8),), (), stmt.loc)
+        return cast, replace(stmt, args=(numbers,))
+
+    return replace(func, body=rewrite_block(func.body, visit))
+
+
+def _looks_in_truths(stmt: Stmt) -> bool:
+    if not isinstance(stmt, Op) or stmt.op not in EXTREMES:
+        return False
+    kind = stmt.args[0].type
+    return isinstance(kind, TileType) and kind.dtype.kind == "b"
 
 
 def where_it_is(made: Callable[..., Var], tile: Var, best: Operand, numbers: Operand) -> Var:

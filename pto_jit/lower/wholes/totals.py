@@ -62,7 +62,7 @@ from pto_jit.lower.wholes.divide import Divider
 from pto_jit.lower.wholes.elements import with_loaded_elements
 from pto_jit.lower.wholes.lines import Lines
 from pto_jit.lower.wholes.parted import PROOF, PartLoops
-from pto_jit.lower.wholes.partials import COMBINE, EXTREMES, is_marked, unmarked, where_it_is
+from pto_jit.lower.wholes.partials import COMBINE, EXTREMES, is_marked, places_in_numbers, unmarked, where_it_is
 from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
 from pto_jit.semantic.failures import MOST_PLACES, PLACES
 from pto_jit.semantic.table import effects
@@ -78,10 +78,16 @@ _PARTIALS = {"cuda": 512}
 
 
 def divide_totals(module: Module, decisions: list[Decision], *, target: str) -> Module:
-    """Make loops over parts of what scopes of host code reduce to one value; each is a `Decision`."""
+    """Make loops over parts of what scopes of host code reduce to one value; each is a `Decision`.
+
+    The places of extremes are looked for among numbers from here on.
+    """
 
     def transform(func: Func) -> Func:
-        if func.kind != "orchestration" or not any(isinstance(s, Op) and _is_total(s) for s in statements(func.body)):
+        if func.kind != "orchestration":
+            return func
+        func = places_in_numbers(func)
+        if not any(isinstance(s, Op) and _is_total(s) for s in statements(func.body)):
             return func
         totals = _Totals(Divider(func, _PARTS[target], []), decisions, _PARTIALS.get(target))
         body = totals.block(func.body, None)
