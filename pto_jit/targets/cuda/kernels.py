@@ -50,7 +50,8 @@ THREADS = 256
 _UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
                                                  "k": lambda wm, wn: 16, "": lambda wm, wn: 16}  # fmt: skip
 _MOVES = frozenset("transpose concat tile_slice flip gather extract stack histogram put take".split())
-_ONE_ROW = "1"  # the role of the row axis of a tile that has one row
+_ONE_ROW = "1"  # the role of the row axis of a tile that has one row, or of the columns of one with one column
+_EXACT = "="  # that of several rows, of which none are padding
 
 
 
@@ -59,7 +60,8 @@ class SharedTile:
     """A tile in shared memory, of elements of a C type with a size; its extents are numbers or macros.
 
     role: what rows and columns are to a product (m, n or k; "" to none), which says how they are padded, "1" for the
-    only row; copies: a number or macro; over: the tile whose memory it takes, when that is done with it.
+    only row or column, "=" for rows that are not padded; copies: a number or macro; over: the tile whose memory it
+    takes, when that is done with it.
     """
 
     name: str
@@ -78,8 +80,10 @@ class SharedTile:
         def padded(text: str, role: str) -> int:
             if role == _ONE_ROW:
                 return 1
-            unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
             extent = int(text) if text.isdigit() else _value(ast.parse(text, mode="eval").body, defines)
+            if role == _EXACT:
+                return extent
+            unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
             return -(-(-(-extent // unit) * unit) // 16) * 16
 
         copies = int(self.copies) if self.copies.strip().isdigit() else defines[self.copies]

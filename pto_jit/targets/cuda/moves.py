@@ -41,7 +41,8 @@ class MoveWriter(ReductionWriter):
         return memory
 
     def _plain_memory(self, name: str, tile: Tile) -> SharedTile:
-        roles = ("1" if tile.rows.unit else "", "")
+        # All sizes are multiples of 16 bytes: of a row they are, of a column where there are 16 rows.
+        roles = ("1", "") if tile.rows.unit else ("", "1") if tile.columns.unit else ("=", "")
         size = 4 if tile.dtype.bits == 16 and tile.dtype.kind == "f" else tile.dtype.bytes
         return SharedTile(name, register_type(tile.dtype), size, roles, tile.rows.capacity, tile.columns.capacity, "1")
 

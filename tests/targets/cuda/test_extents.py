@@ -354,6 +354,20 @@ def test_tall_tiles_beside_wide_ones_are_spread_over_threads_that_hold_both() ->
     np.testing.assert_allclose(product, places * (y @ np.sort(y)), rtol=1e-5)
 
 
+@pto.jit
+def one_column(x: pl.Tensor, y: pl.Tensor, order: pl.Tensor, sums: pl.Tensor):
+    order[...] = pl.argsort(pl.transpose(x[:, None]) * pl.sort(y[...]))[0]
+    sums[...] = pl.sort(x[...]) * pl.sum(pl.stack([x[...], y[...]], axis=0))
+
+
+def test_few_rows_and_columns_take_little_shared_memory() -> None:
+    """A column of 2000 doubles, and two rows of as many, had 15 others beside them."""
+    x, y = RNG.standard_normal(2000), RNG.integers(0, 2, 2000).astype(np.float64)
+    _, (_, _, order, sums) = emulated(one_column, x, y, np.zeros(2000, np.int32), np.zeros(2000), orders=(0,))
+    np.testing.assert_array_equal(order, np.argsort(x * np.sort(y), kind="stable"))
+    np.testing.assert_allclose(sums, np.sort(x) * (x.sum() + y.sum()), rtol=1e-12)
+
+
 def larger_of(a: object, b: object) -> object:
     return pl.maximum(a, b)
 
