@@ -41,6 +41,7 @@ from pto_jit.slotted import replace
 
 _OF_NOTHING = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 """What reductions of floats give."""
+_STORES = ("store", "atomic_add")
 
 
 def without_tiles_behind(func: Func, dims: dict[str, tuple[str, int]]) -> Func:
@@ -173,7 +174,7 @@ class _Kernel:
                 left = frozenset([axis - s.results[0].type.rank])  # type: ignore[union-attr]
             elif any(isinstance(a, Var) and a.name in empty for a in s.args):
                 left = _of_nothing(s, empty)
-            if left is None or (s.op == "store" and isinstance(s.args[0], Var) and s.args[0].name in filled):
+            if left is None or (s.op in _STORES and isinstance(s.args[0], Var) and s.args[0].name in filled):
                 return None
             if isinstance(left, Op):
                 out.append(left)
@@ -205,7 +206,7 @@ def _of_nothing(op: Op, empty: dict[str, frozenset[int]]) -> Op | frozenset[int]
     """What an operation on tiles without elements leaves: another operation, or a tile without elements along some
     axes (none for a store); None where that is not known."""
     axes = [empty.get(a.name, frozenset[int]()) if isinstance(a, Var) else frozenset[int]() for a in op.args]
-    if op.op == "store":
+    if op.op in _STORES:
         return axes[0] or None
     typ = op.results[0].type
     if is_elementwise(op):

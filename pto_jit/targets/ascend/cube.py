@@ -86,7 +86,7 @@ class CubeWriter(KernelWriter):
                 self.dot(op)
             case "cast" | "copy" if op.args[0].name in self.sums:  # type: ignore[union-attr]
                 self.sums[op.results[0].name] = self.sums[op.args[0].name]  # type: ignore[union-attr]
-            case "store":
+            case "store" | "atomic_add":
                 self.store(op)
             case _:
                 raise unsupported(
@@ -354,7 +354,8 @@ class CubeWriter(KernelWriter):
             pointer = self.pointer(tensor, offsets, op.loc)
             memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, (rows, columns), tensor.strides[-2], op.loc)
             tile = self.sum_tile(out, out.dtype, (rows, columns), op.loc)
-            self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
+            how = "TSTORE_ACC" if op.op == "store" else "TSTORE_ACC_ADD"
+            self.nodes.append(Instruction(how, (memory, tile), op.loc))
 
 
 def is_aligned(left: Matrix) -> bool:

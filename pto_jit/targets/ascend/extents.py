@@ -44,6 +44,7 @@ from pto_jit.ir.walk import (
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import Taken, unused
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.loops import writes
 
 _INDEX = ScalarType(i64)
 Number = Operand | tuple[object, ...]
@@ -174,6 +175,8 @@ class _Pass:
                     raise _Unknown
             elif isinstance(s, Op) and s.op == "store":
                 self.keep(s, extents, host, added)
+            elif isinstance(s, Op) and writes(s):
+                self.kept.pop(_table_of(s.args[1], host), None)
         body = rewrite_block(body, lambda s: () if isinstance(s, Op) and s.op == "setelem"
                              and _table_of(s.args[1], host) in self.tables else None)  # fmt: skip
         read = block_uses(body)

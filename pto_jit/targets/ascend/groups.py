@@ -253,12 +253,12 @@ class VectorSide(VectorWriter, _Side):
         self.loading = False
 
     def transfer(
-        self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool, row: int = -2
+        self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, how: str, row: int = -2
     ) -> None:
         if value.span in ("full", "column"):
             at = product(self.start_of(value.valid[0]), stride)
             pointer = pointer if at == 0 else f"{pointer} + {text(at)}"
-        super().transfer(value, tensor, pointer, stride, loc, store=store, row=row)
+        super().transfer(value, tensor, pointer, stride, loc, how, row)
 
     def reshape(self, op: Op) -> None:
         """Numbers that count rows count them from this core's first one on."""

@@ -55,7 +55,7 @@ def can_halve(func: Func, fetched: Container[str]) -> bool:
             rank = op.args[0].type.rank  # type: ignore[union-attr]
             if _tall(op.args[0]) and (not op.attr("keepdims") or set(reduced_axes(op)) != {rank - 1}):
                 return False
-        elif not is_elementwise(op) and op.op not in ("full", "arange", "store"):
+        elif not is_elementwise(op) and op.op not in ("full", "arange", "store", "atomic_add"):
             return False
     return len(rows) == 1
 

@@ -17,6 +17,7 @@ _NUMBERS = frozenset(["f16", "f32", "i16", "i32"])
 _BITS = frozenset(["i16", "u16", "i32", "u32"])
 _ANY = frozenset(["f16", "bf16", "f32", "i8", "u8", "i16", "u16", "i32", "u32"])
 _MOVED = _ANY | frozenset(["i64"])
+_ADDED = frozenset(["f16", "bf16", "f32", "i8", "i16", "i32"])
 
 
 @frozen
@@ -39,6 +40,7 @@ ROWS: dict[str, Row] = {
     for row in (
         *_rows("TLOAD", "MTE2", "dr sg", _MOVED),
         *_rows("TSTORE", "MTE3", "dg sr", _MOVED),
+        *_rows("TSTORE_ADD", "MTE3", "tg sr", _ADDED),  # atomically, to each element
         *_rows("TADD TSUB TMUL TMAX TMIN", "V", "dr sr sr", _NUMBERS),
         *_rows("TDIV", "V", "dr sr sr", _F),
         *_rows("TAND TOR", "V", "dr sr sr", _BITS),
@@ -84,6 +86,7 @@ ROWS: dict[str, Row] = {
         *_rows("TMATMUL_ACC", "M", "dl sl sa sb", frozenset(["f32", "i32"])),
         *_rows("CALL", "V", "dr sr tr x x", frozenset(["f32"])),  # a function of the kernel's own
         *_rows("TSTORE_ACC", "FIX", "dg sl", frozenset(["f32", "i32", "f16", "bf16"])),
+        *_rows("TSTORE_ACC_ADD", "FIX", "tg sl", frozenset(["f32", "i32", "f16", "bf16"])),
     )
 }
 

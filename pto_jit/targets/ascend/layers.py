@@ -183,11 +183,13 @@ class _Layers:
         for k, part in enumerate(self.parts[tile.name]):
             layer = self._layer_of(tensor, place, k)
             if layer is not None:
-                self.emit("store", None, part, layer, *rest, **dict(op.attrs))
+                self.emit(op.op, None, part, layer, *rest, **dict(op.attrs))
                 continue
             slab = self._slab(part)
             self.emit("reshape", slab, part, _const(1), *self.extents(tile)[1:])
-            self.emit("store", None, slab, tensor, self.after(place, k), *rest, **dict(op.attrs))
+            self.emit(op.op, None, slab, tensor, self.after(place, k), *rest, **dict(op.attrs))
+
+    write_atomic_add = write_store
 
     def _slab(self, part: Var) -> Var:
         """A layer with the first axis."""

@@ -65,8 +65,8 @@ def write_concat(w: VectorWriter, op: Op) -> None:
     memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
     for part, place in zip(parts, places, strict=True):
         at = place * (extents[1] if axis == -2 else 1)
-        w.transfer(part, memory, _pointer(memory, at), extents[1], loc, store=True)
-    w.transfer(target(typ.dtype, span, room, given), memory, memory.pointer.text, extents[1], loc, store=False)
+        w.transfer(part, memory, _pointer(memory, at), extents[1], loc, "TSTORE")
+    w.transfer(target(typ.dtype, span, room, given), memory, memory.pointer.text, extents[1], loc, "TLOAD")
 
 
 def write_slice(w: VectorWriter, op: Op) -> None:
@@ -107,11 +107,11 @@ def write_slice(w: VectorWriter, op: Op) -> None:
             _copy(w, shown, (rows * stride + columns) * size, kept, 0, loc)
             return
     memory = relay(w, op.results[0].name, typ.dtype, limits, loc)
-    w.transfer(source, memory, memory.pointer.text, limits[1], loc, store=True)
+    w.transfer(source, memory, memory.pointer.text, limits[1], loc, "TSTORE")
     at = total(product(rows, limits[1]), columns)
     out = target(typ.dtype, span, room, given)
     shown = Value(out.name, out.dtype, part, _turned(room, part, span), (ends[0], ends[1]), out.buffer)
-    w.transfer(shown, memory, _pointer(memory, at), limits[1], loc, store=False)
+    w.transfer(shown, memory, _pointer(memory, at), limits[1], loc, "TLOAD")
 
 
 def write_reshape(w: VectorWriter, op: Op) -> None:
@@ -124,9 +124,9 @@ def write_reshape(w: VectorWriter, op: Op) -> None:
     for valid, extent in zip(source.valid, given, strict=True):
         w.agree(valid, extent, loc)
     memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
-    w.transfer(source, memory, memory.pointer.text, given[1], loc, store=True)
+    w.transfer(source, memory, memory.pointer.text, given[1], loc, "TSTORE")
     out = w.destination(op.results[0])(typ.dtype, span, _room(extents), extents)
-    w.transfer(out, memory, memory.pointer.text, extents[1], loc, store=False)
+    w.transfer(out, memory, memory.pointer.text, extents[1], loc, "TLOAD")
 
 
 def _numbers(value: Value | str, op: Op) -> Value:

@@ -42,7 +42,7 @@ _HELPERS = {
     "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
 }
 _SPELLED = {name: spelling(name) for name in ROWS}
-_OWN_CALLS = frozenset(["SetValue", "CALL", "TMRGSORT_2", "TMRGSORT_3", "TMRGSORT_4", "TCI", "TODD"])
+_OWN_CALLS = frozenset("SetValue CALL TMRGSORT_2 TMRGSORT_3 TMRGSORT_4 TCI TODD TSTORE_ADD TSTORE_ACC_ADD".split())
 _GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
 
 
@@ -247,6 +247,8 @@ def _call(node: Instruction) -> str:
     target = node.args[0]
     if node.name == "TCI":
         return f"TCI<decltype({target.name}), {element_type(target.dtype)}, 0>"  # type: ignore[union-attr]
+    if node.name.endswith("_ADD"):
+        return f"TSTORE<decltype({node.args[1].name}), decltype({target.name}), AtomicType::AtomicAdd>"  # type: ignore
     types = ", ".join(f"decltype({a.name})" for a in node.args if not isinstance(a, str))
     return f"TGATHER<{types}, MaskPattern::P1010>"
 

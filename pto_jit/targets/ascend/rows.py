@@ -128,7 +128,7 @@ def _is_row_wise(op: Op, var: Var, varying: set[str]) -> bool:
             return False
         varying.add(op.results[0].name)
         return True
-    if op.op == "store":
+    if op.op in ("store", "atomic_add"):
         value, offsets = op.args[0], op.args[2:]
         wanted = isinstance(value, Var) and value.name in varying
         return wanted and len(offsets) > 1 and offsets[-2] == var and op.args.count(var) == 1

@@ -29,16 +29,18 @@ if TYPE_CHECKING:
 
 
 def transfer_rows(
-    w: TransferWriter, value: Value, tensor: Tensor, pointer: str, strides: tuple[Size, Size], loc: Loc, *, store: bool
+    w: TransferWriter, value: Value, tensor: Tensor, pointer: str, strides: tuple[Size, Size], loc: Loc, how: str
 ) -> None:
-    """Between a tile of several rows and global memory where neither rows nor elements need lie together."""
+    """Between a tile of several rows and global memory where neither rows nor elements need lie together; how: the
+    instruction."""
+    store = how != "TLOAD"
     length = value.capacity[1]
     if length > MOST_ROWS:
         raise too_large(f"a tile of more than {MOST_ROWS} elements in a row, which lie apart", loc, "use smaller tiles")
     memory = relay(w, tensor.root, value.dtype, (value.capacity[0], length), loc)
     own = memory.pointer.text
     if store:
-        w.transfer(value, memory, own, length, loc, store=True)
+        w.transfer(value, memory, own, length, loc, "TSTORE")
     rows = w.named(value.valid[0], f"{tensor.root}_rows", loc)
     columns = w.named(value.valid[1], f"{tensor.root}_columns", loc)
     loop = Loop(w.names.fresh("row"), "0", str(rows), "1", [], loc=loc)
@@ -54,7 +56,7 @@ def transfer_rows(
                            (columns, 1), 1, loc)  # fmt: skip
         tile = w.tile(apart, loc=loc)
         w.emit("TLOAD", tile, line if store else here, loc=loc)
-        w.emit("TSTORE", here if store else line, tile, loc=loc)
+        w.emit(how if store else "TSTORE", here if store else line, tile, loc=loc)
     w.loops.pop()
     if not store:
-        w.transfer(value, memory, own, length, loc, store=False)
+        w.transfer(value, memory, own, length, loc, "TLOAD")

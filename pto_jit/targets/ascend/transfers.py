@@ -9,6 +9,7 @@ from pto_jit.ir.nodes import Const, Op, Operand
 from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import ElementStore, Flush, KernelForm, Require
+from pto_jit.targets.ascend.instructions import ROWS
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.single import REPEATED
@@ -44,7 +45,7 @@ class TransferWriter(TileWriter):
             self._inside_of(tensor, offsets, declared[1], op.loc)
             stride = 1 if rank == 1 else tensor.strides[-2]
             value = self.destination(op.results[0])(tensor.dtype, span, capacity, declared)
-            self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+            self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, "TLOAD")
             return
         row = _row_of(typ)
         for axis in range(rank - 1):  # a place outside the tensor would be a tile without elements
@@ -60,7 +61,7 @@ class TransferWriter(TileWriter):
         to = self.temp if truth else self.destination(op.results[0])
         value = to(u8 if truth else tensor.dtype, span, capacity, (rows, columns))
         pointer = self.pointer(tensor, offsets, op.loc)
-        self.transfer(value, tensor, pointer, stride, op.loc, store=False, row=row)
+        self.transfer(value, tensor, pointer, stride, op.loc, "TLOAD", row)
         if truth:
             wide = self.elementwise.converted(value, f32, self.temp, op.loc)
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
@@ -82,14 +83,14 @@ class TransferWriter(TileWriter):
         stride: Size = 1 if rank == 1 else tensor.strides[-2]
         pointer = self.pointer(tensor, offsets, loc)
         if (sizes[-2], sizes[-1]) == out.valid and not some:
-            self.transfer(out, tensor, pointer, stride, loc, store=False)
+            self.transfer(out, tensor, pointer, stride, loc, "TLOAD")
             return
         self.fill(out, self.number(op.args[-1]), loc)
         if any(isinstance(size, int) and size <= 0 for size in sizes):
             return
         with self.where(some, loc):
             part = self.temp(out.dtype, out.span, out.capacity, (sizes[-2], sizes[-1]))
-            self.transfer(part, tensor, pointer, stride, loc, store=False)
+            self.transfer(part, tensor, pointer, stride, loc, "TLOAD")
             self.elementwise.laid_over(out, part, loc)
 
     def store(self, op: Op) -> None:
@@ -111,6 +112,9 @@ class TransferWriter(TileWriter):
             stride = 1 if rank == 1 else tensor.strides[-2]
             self._store(value, tensor, self.pointer(tensor, offsets, op.loc), value.valid, stride, op.loc)
             return
+        how = "TSTORE" if op.op == "store" else "TSTORE_ADD"
+        if how == "TSTORE_ADD" and value.dtype.name not in ROWS[how].dtypes:
+            raise unsupported(f"`pl.atomic_add` of tiles of {value.dtype}", op.loc, "add f32, f16, bf16, i32, i16 or i8")
         assert isinstance(op.args[0].type, TileType)
         row = _row_of(op.args[0].type)
         if self.in_group and not all(
@@ -124,7 +128,7 @@ class TransferWriter(TileWriter):
         stride: Size = 1 if rank == 1 else tensor.strides[row]
         pointer = self.pointer(tensor, offsets, op.loc)
         with self.where(some, op.loc):
-            self._store(value, tensor, pointer, valid, stride, op.loc, row)
+            self._store(value, tensor, pointer, valid, stride, op.loc, row, how)
 
     def _inside_of(self, tensor: Tensor, offsets: tuple[Operand, ...], count: Size, loc: Loc) -> None:
         """A line of elements lies inside a tensor, or the core stops."""
@@ -136,21 +140,21 @@ class TransferWriter(TileWriter):
 
     def _store(
         self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc,
-        row: int = -2,
+        row: int = -2, how: str = "TSTORE",
     ) -> None:  # fmt: skip
         shown = Value(value.name, value.dtype, value.span, value.capacity, valid, value.buffer)
-        self.transfer(shown, tensor, pointer, stride, loc, store=True, row=row)
+        self.transfer(shown, tensor, pointer, stride, loc, how, row)
 
     def transfer(
-        self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool, row: int = -2
+        self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, how: str, row: int = -2
     ) -> None:
         """Between global memory and a value, whose rows lie along an axis of the tensor; a column in memory with gaps
-        goes by way of one block per row."""
+        goes by way of one block per row.  how: the instruction."""
         apart: Size = tensor.strides[-1] if tensor.strides else 1
         if apart != 1 and value.span in ("full", "row"):
             self._check_gaps(tensor.extents[-1], 1, apart)
             if value.span == "full":
-                transfer_rows(self, value, tensor, pointer, (stride, apart), loc, store=store)
+                transfer_rows(self, value, tensor, pointer, (stride, apart), loc, how)
                 return
             room = padded(value.capacity[1], 4), 1  # the elements of a column lie as those of a row
             value = Value(value.name, value.dtype, "column", room, (value.valid[1], 1), value.buffer)
@@ -169,7 +173,7 @@ class TransferWriter(TileWriter):
             tile = self.tile(value, loc=loc)
             extents = (self.named(rows, "rows", loc), self.named(columns, "columns", loc))
             memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, stride, loc)
-            self.emit("TSTORE", memory, tile, loc=loc) if store else self.emit("TLOAD", tile, memory, loc=loc)
+            self.emit(how, *((tile, memory) if how == "TLOAD" else (memory, tile)), loc=loc)
             return
         if value.dtype == i64:
             raise unsupported("a column or row of i64 whose elements do not lie together", loc,
@@ -179,12 +183,12 @@ class TransferWriter(TileWriter):
         shape = ("full", (value.capacity[0], width), (value.valid[0], 1))
         memory = self.rectangle(tensor, f"{tensor.root}_here", pointer,
                                 (self.named(value.valid[0], "rows", loc), 1), stride, loc)  # fmt: skip
-        if store:
+        if how != "TLOAD":
             column = self.elementwise.converted(value, dtype, self.temp, loc)
             wide = self.temp(dtype, *shape)
             self.emit("TROWEXPAND", self.tile(wide, loc=loc), self.tile(column, "column", loc=loc), loc=loc)
             wide = self.elementwise.converted(wide, value.dtype, self.temp, loc)
-            self.emit("TSTORE", memory, self.tile(wide, loc=loc), loc=loc)
+            self.emit(how, memory, self.tile(wide, loc=loc), loc=loc)
             return
         wide = self.temp(value.dtype, *shape)
         self.emit("TLOAD", self.tile(wide, loc=loc), memory, loc=loc)
@@ -217,7 +221,7 @@ class TransferWriter(TileWriter):
         if element_type(dtype) is None or self.in_group:
             super().read_written(op)
         value = self.temp(dtype, "one", (1, 1), (1, 1))
-        self.transfer(value, tensor, self.pointer(tensor, op.args[1:], op.loc), 1, op.loc, store=False)
+        self.transfer(value, tensor, self.pointer(tensor, op.args[1:], op.loc), 1, op.loc, "TLOAD")
         tile = self.tile(value, loc=op.loc)
         element = f"{tile.name}.GetValue(0)" + (" != 0" if tensor.dtype.kind == "b" else "")
         self.scalars.define(op.results[0], element, op.loc, reads=tile)

@@ -36,6 +36,7 @@ from pto_jit.targets.ascend.values import row_axis
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 
 _SCANS = frozenset(["cumsum", "cumprod"])
+_STORES = ("store", "atomic_add")
 _KNOWN = _SCANS | frozenset("copy full broadcast_to transpose valid extent sort argsort".split())
 
 
@@ -133,11 +134,11 @@ def _can_be_rewritten(stmt: Stmt, body: Block) -> bool:
         return False
     if all(v.type.rank <= 2 for v in tiles):  # type: ignore[union-attr]
         return True
-    if stmt.op in ("store", "transpose") or is_reduction(stmt):
-        told = stmt.args[0] if stmt.op == "store" else stmt.results[0]
+    if stmt.op in (*_STORES, "transpose") or is_reduction(stmt):
+        told = stmt.args[0] if stmt.op in _STORES else stmt.results[0]
         if isinstance(told.type, TileType) and shape_of(body, told) is None:  # type: ignore[arg-type]
             return False
-    if stmt.op in ("load", "store"):
+    if stmt.op in ("load", *_STORES):
         return not stmt.attr("pad") and not stmt.attr("inside")
     if stmt.op == "reshape":
         return unit_reshape(stmt) is not None
@@ -179,7 +180,7 @@ class _Nest:
                 rank = result.type.rank  # type: ignore[union-attr]
                 sides = self.pick(result, stmt.args[1 + rank :])
                 return replace(stmt, results=(slab,)), self.reshaped(slab, self.of(result), sides, stmt)
-            case "store":
+            case "store" | "atomic_add":
                 tile = stmt.args[0]
                 slab = self.names.fresh(f"{tile.name}.slab", tile.type)  # type: ignore[union-attr]
                 laid = Op("reshape", (slab,), (self.of(tile), *self.told(tile)), (), (), stmt.loc)

@@ -32,7 +32,6 @@ _INSTEAD = {
     "fold": "use pl.sum, pl.prod, pl.max or pl.min, or carry a tile through a sequential loop",
     "histogram": "count one value at a time, in a loop: `pl.sum(t == value)`",
     "rand": "pass the numbers as a tensor", "randn": "pass the numbers as a tensor",
-    "atomic_add": "let each iteration write a row of its own, and add the rows up in another loop",
     "atomic_max": "let each iteration write a row of its own, and take `pl.max` of the rows in another loop",
     "atomic_min": "let each iteration write a row of its own, and take `pl.min` of the rows in another loop",
     "flip": "load rows or elements one at a time, in a loop from the last one",
@@ -54,7 +53,7 @@ class VectorWriter(TransferWriter):
         match op.op:
             case "load":
                 self.load(op)
-            case "store":
+            case "store" | "atomic_add":
                 self.store(op)
             case "full":
                 self.full(op)

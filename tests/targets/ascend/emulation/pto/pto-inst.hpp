@@ -263,6 +263,7 @@ enum class Layout { ND, DN };
 enum class CmpMode { EQ, NE, LT, LE, GT, GE };
 enum class RoundMode { CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_TRUNC };
 enum class SaturationMode { OFF, ON };
+enum class AtomicType { AtomicNone, AtomicAdd };
 
 template <int A, int B, int C, int D, int E>
 struct Shape {
@@ -379,6 +380,24 @@ void TLOAD(D d, G g) {
 template <typename G, typename S>
 void TSTORE(G g, S s) {
   copy(S::loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, g.view(), s.view());
+}
+template <typename S, typename G, AtomicType A>
+void TSTORE(G g, S s) {
+  static_assert(A == AtomicType::AtomicAdd);
+  auto to = g.view();
+  auto from = s.view();
+  using T = std::remove_reference_t<decltype(to.at(0, 0))>;
+  static_assert(std::is_same_v<T, half> || std::is_same_v<T, float> || std::is_same_v<T, bfloat16_t> ||
+                std::is_same_v<T, int8_t> || std::is_same_v<T, int16_t> || std::is_same_v<T, int32_t>);
+  if (to.rows != from.rows || to.columns != from.columns) emulation::fail("a transfer of different extents");
+  queue(S::loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, [=] {
+    for (int64_t r = 0; r < to.rows; ++r)
+      for (int64_t c = 0; c < to.columns; ++c) {
+        const T more = static_cast<T>(from.at(r, c));
+        if constexpr (std::is_integral_v<T>) to.at(r, c) = T(uint32_t(to.at(r, c)) + uint32_t(more));  // wraps
+        else to.at(r, c) = T(float(to.at(r, c)) + float(more));
+      }
+  });
 }
 
 // F::of(element, number) for each element.
