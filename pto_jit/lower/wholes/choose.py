@@ -28,7 +28,8 @@ from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
-_IN_BLOCKS = frozenset("topk gather take map fold assoc_scan atomic_add atomic_max atomic_min".split())
+_BY_FUNCTIONS = frozenset("map fold assoc_scan atomic_add".split())
+_IN_BLOCKS = frozenset("topk gather take atomic_max atomic_min".split())
 """More of them, of devices whose blocks share memory."""
 _SHORT = 256  # columns that stay whole where it is known that they are not longer
 _LAYERS = 32  # of a tile of three axes, each of which is a tile of two
@@ -112,7 +113,7 @@ class LoopsOverParts:
             return False
         if op.op == "flip":  # rows in reverse are taken from memory
             return op.attr("axis") != 0
-        return not self.parts.flat and op.op in _IN_BLOCKS
+        return op.op in _BY_FUNCTIONS or (not self.parts.flat and op.op in _IN_BLOCKS)
 
     def kept(self, op: Op) -> Kept | None:
         """Which axes a reshape keeps, as `unit_reshape`, where the numbers that are extents say so, too."""

@@ -4,17 +4,18 @@
 * `program`: from a module of loop IR to kernels and the host code that launches them
 * `machine`, `instructions`, `refusals`: what the device has, the instructions of pto-isa, what the target does not do
 * `fills`, `flips`: new tensors that the cores fill; reversed tiles as picked elements
-* `elements`, `layers`, `unit_axes`, `rows`, `strips`, `jumps`, `together`, `separate`, `whole_products`, `apart`,
-  `few`, `both_ways`, `lengths`, `numbers`, `places`, `behind`, `unread`, `unsigned`, `narrow`: the IR rewritten for
-  cores: blocks of rows, strips, branches for `continue`, kernels joined and taken apart, operands loaded twice, places
-  that are computed once, loops cut at the ends of tensors, unsigned integers, those of 64 bits
+* `elements`, `layers`, `layers_along`, `unit_axes`, `rows`, `strips`, `jumps`, `together`, `separate`,
+  `whole_products`, `apart`, `few`, `both_ways`, `lengths`, `numbers`, `places`, `behind`, `unread`, `unsigned`,
+  `narrow`: the IR rewritten for cores: blocks of rows, strips, branches for `continue`, kernels joined and taken apart,
+  operands loaded twice, places that are computed once, loops cut at the ends of tensors, unsigned integers, those of 64
+  bits
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
 * `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
   addresses, numbers, while loops
 * `vector`, `tiles`, `held`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of
   vector cores: tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
-* `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`,
-  `gathers`, `moves`: their operations
+* `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `applied`, `scans`, `folds`,
+  `searches`, `sorts`, `gathers`, `moves`: their operations
 * `cube`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed

@@ -27,6 +27,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, Op, Return, Stmt, Var
 from pto_jit.ir.walk import TENSOR_VIEWS, block_uses, rewrite_block, statements
 from pto_jit.lower.kept import keep_elements
 from pto_jit.slotted import replace
+from pto_jit.targets.ascend.scalars import needs_vector_core
 from pto_jit.targets.cuda.nests import is_parallel, touches_tiles
 
 _WRITTEN = frozenset("i8 u8 i16 u16 i32 u32 i64 f32 bool_".split())
@@ -49,6 +50,7 @@ def is_alone(func: Func) -> bool:
     written = [s for s in inside if isinstance(s, Op) and s.op == "setelem"]
     return (
         bool(written)
+        and not any(isinstance(s, Op) and needs_vector_core(s) for s in inside)
         and not any(touches_tiles(s) for s in inside)
         and not any(is_parallel(s) for s in func.body)
         and all(s.args[1].type.dtype.name in _WRITTEN for s in written)  # type: ignore[union-attr]

@@ -23,6 +23,7 @@ from pto_jit.targets.ascend.few import turned_operands
 from pto_jit.targets.ascend.form import Buffer, Function, Instruction, Loop, Require, Tile
 from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.scalars import needs_vector_core
 from pto_jit.targets.ascend.sizes import names, text
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical
 from pto_jit.targets.ascend.writer import KernelWriter
@@ -266,12 +267,13 @@ class HeldWriter(KernelWriter):
 
 
 def _numbers_of_tiles(func: Func) -> frozenset[str]:
-    """Numbers that reductions leave, and what is computed of them in types that tiles can have.
+    """Numbers that reductions and functions leave, and what is computed of them in types that tiles can have.
 
     A variable that is assigned several times is one if it is once.
     """
     ops = [s for s in statements(func.body) if isinstance(s, Op) and s.results]
-    found = {s.results[0].name for s in ops if is_reduction(s) and isinstance(s.results[0].type, ScalarType)}
+    found = {r.name for s in ops if is_reduction(s) or s.op == "fold" or needs_vector_core(s)
+             for r in s.results if isinstance(r.type, ScalarType)}  # fmt: skip
     plain = [s for s in ops if is_elementwise(s) and isinstance(s.results[0].type, ScalarType) and not any(
         _is_wide(v) for v in (*s.args, *s.results))]  # fmt: skip
     grown = True

@@ -27,6 +27,7 @@ Products are one for each index; what drops the other axes is put together from 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 
 from pto_jit.dtypes import DType, bool_, f32, i64
@@ -38,6 +39,7 @@ from pto_jit.lower.groups.fitting import Fitting, fitting_axes
 from pto_jit.lower.names import unused
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
+from pto_jit.targets.ascend.layers_along import ALONG
 from pto_jit.targets.ascend.refusals import many_axes, unsupported
 from pto_jit.targets.cuda.shapes import shape_of
 
@@ -59,7 +61,7 @@ def in_layers(func: Func) -> Func:
     folds = (s for s in statements(func.body) if isinstance(s, For) and s.reductions)
     if any(v.name in high for s in folds for v in uses(s)):
         return func
-    return replace(func, body=_Layers(func, high).body())
+    return replace(func, body=Layers(func, high).body())
 
 
 def _slabs(func: Func, high: Mapping[str, Var]) -> set[str]:
@@ -83,7 +85,7 @@ def _is_high(var: Operand) -> bool:
     return isinstance(var.type, TileType) and var.type.rank == 3
 
 
-class _Layers:
+class Layers:
     def __init__(self, func: Func, high: dict[str, Var]) -> None:
         self.func = func
         self.taken = block_defs(func.body) | {p.name for p in func.params}
@@ -99,11 +101,11 @@ class _Layers:
     def _layers(self, var: Var) -> list[Var]:
         typ = var.type
         assert isinstance(typ, TileType)
-        return [self._var(f"{var.name}.{k}", typ.dtype, typ.shape[1:]) for k in range(typ.shape[0] or 0)]
+        return [self.var(f"{var.name}.{k}", typ.dtype, typ.shape[1:]) for k in range(typ.shape[0] or 0)]
 
     # -- making statements ----------------------------------------------------------------------------------------
 
-    def _var(self, wish: str, dtype: DType, shape: tuple[int | None, ...]) -> Var:
+    def var(self, wish: str, dtype: DType, shape: tuple[int | None, ...]) -> Var:
         return Var(unused(wish, self.taken), TileType(dtype, shape))
 
     def emit(self, op: str, result: Var | None, *args: Operand, **attrs: Attr) -> None:
@@ -112,14 +114,14 @@ class _Layers:
 
     def tile(self, op: str, like: Var, shape: tuple[int | None, ...], *args: Operand, **attrs: Attr) -> Var:
         """A new tile, of the element type of another one."""
-        out = self._var(f"{like.name}.part", like.type.dtype, shape)  # type: ignore[union-attr]
+        out = self.var(f"{like.name}.part", like.type.dtype, shape)  # type: ignore[union-attr]
         self.emit(op, out, *args, **attrs)
         return out
 
     def reshaped(self, tile: Var, shape: tuple[int, ...], result: Var | None = None) -> Var:
         if result is None and tile.type.shape == shape:  # type: ignore[union-attr]
             return tile
-        out = result or self._var(f"{tile.name}.part", tile.type.dtype, shape)  # type: ignore[union-attr]
+        out = result or self.var(f"{tile.name}.part", tile.type.dtype, shape)  # type: ignore[union-attr]
         self.emit("reshape", out, tile, *(_const(n) for n in shape))
         return out
 
@@ -148,7 +150,8 @@ class _Layers:
         elif is_elementwise(stmt):
             self.each(stmt, lambda k: tuple(self.layer(a, k) for a in stmt.args))
         else:
-            write: Callable[[Op], None] | None = getattr(self, f"write_{stmt.op}", None)
+            along = ALONG.get(stmt.op)
+            write: Callable[[Op], None] | None = getattr(self, f"write_{stmt.op}", along and partial(along, self))
             if write is None or stmt.attr("pad"):
                 self.refuse(stmt)
             else:
@@ -195,7 +198,7 @@ class _Layers:
         """A layer with the first axis."""
         typ = part.type
         assert isinstance(typ, TileType)
-        return self._var(f"{part.name}.slab", typ.dtype, (1, *typ.shape))
+        return self.var(f"{part.name}.slab", typ.dtype, (1, *typ.shape))
 
     def _layer_of(self, tensor: Operand, place: Operand, k: int) -> Var | None:
         """A tensor of two axes, the k-th behind a place; None where it may lie outside, which the writer finds out."""
@@ -255,7 +258,7 @@ class _Layers:
                     self.emit("copy", next(results), source)
                     continue
                 if ends is None:
-                    ends = self._var(f"{source.name}.ends", bool_, source.type.shape)  # type: ignore[union-attr]
+                    ends = self.var(f"{source.name}.ends", bool_, source.type.shape)  # type: ignore[union-attr]
                     self.emit("eq", ends, bound, bound)
                 self.emit("select", next(results), ends, source, source)
 
@@ -365,7 +368,7 @@ class _Layers:
             rest = tuple(1 if a in inner else n for a, n in enumerate(source.type.shape))  # type: ignore[union-attr]
             if None in rest:
                 self.refuse(op)
-            row = self._var(f"{result.name}.part", result.type.dtype, rest)  # type: ignore[union-attr]
+            row = self.var(f"{result.name}.part", result.type.dtype, rest)  # type: ignore[union-attr]
             self._reduced(op, source, inner, row, keepdims=True)
             rows.append(self.reshaped(row, (1, prod(n or 1 for n in rest))))
         shape = len(parts), prod(n or 1 for n in rows[0].type.shape)  # type: ignore[union-attr]
@@ -382,7 +385,7 @@ class _Layers:
         whole, *more = (self._cast(part, wide) for part in parts)
         for k, part in enumerate(more):
             last = k == len(more) - 1 and not inner and wide == dtype
-            out = final if last else self._var(f"{final.name}.part", wide, shape)
+            out = final if last else self.var(f"{final.name}.part", wide, shape)
             self.emit(_JOINS[op.op], out, whole, part)
             whole = out
         if inner:
@@ -398,7 +401,7 @@ class _Layers:
         assert isinstance(typ, TileType)
         if typ.dtype == dtype:
             return tile
-        out = self._var(f"{tile.name}.part", dtype, typ.shape)
+        out = self.var(f"{tile.name}.part", dtype, typ.shape)
         self.emit("cast", out, tile, dtype=dtype)
         return out
 

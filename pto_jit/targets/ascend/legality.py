@@ -54,8 +54,8 @@ _LAYOUTS = {
     "b": ("right",),
     "l": ("acc",),
 }
-_MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TSTORE_ACC_ADD", "TMATMUL", "TMATMUL_ACC", "TSORT32", "TGATHER",
-                    "TODD"])  # fmt: skip
+_MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TSTORE_ACC_ADD", "TMATMUL", "TMATMUL_ACC",
+                    "TSORT32", "TGATHER", "TODD"])  # fmt: skip
 _KINDS = {row.name: "".join(o[1] for o in row.operands if o != "x") for row in ROWS.values()}
 _WITH_TEXT = ("TCMP", "TMRGSORT")
 """Instructions with rules for what is not a tile."""

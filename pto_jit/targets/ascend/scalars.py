@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
           "and": "&", "or": "|", "xor": "^"}  # fmt: skip
+_FUNCTIONS = frozenset(
+    "exp exp2 log log2 log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid silu gelu floor ceil round trunc "
+    "pow fmod atan2 floordiv mod fma sign relu isinf isfinite".split()
+)
+"""What the scalar unit does not compute of floats."""
+_FLOATS = frozenset(["f32", "f16", "bf16"])
+
+
+def needs_vector_core(op: Op) -> bool:
+    """Whether an operation on numbers is one on tiles of one element."""
+    return op.op in _FUNCTIONS and all(
+        isinstance(v.type, ScalarType) and (v.type.dtype.name in _FLOATS or v.type.dtype.kind == "b")
+        for v in (*op.args, *op.results)
+    )
 
 
 def literal(value: float | bool, dtype: DType) -> str:
@@ -119,6 +133,14 @@ class Scalars:
             return f"-{a[0]}"
         if name == "not" and dtype.kind == "b":
             return f"!{a[0]}"
+        if name == "not" and dtype.is_integer:
+            return f"~{a[0]}"
+        if name in ("shl", "shr") and isinstance(op.args[1], Const):
+            return f"{a[0]} {'<<' if name == 'shl' else '>>'} {a[1]}"
+        if name == "square":
+            return f"{a[0]} * {a[0]}"
+        if name == "isnan":
+            return f"{a[0]} != {a[0]}"
         if name == "div" and dtype.is_float:
             return f"{a[0]} / {a[1]}"
         raise unsupported(f"`{op.op}` of numbers of {dtype} in a kernel", op.loc,

@@ -296,12 +296,8 @@ class Single:
         w, loc = self.w, op.loc
         span, capacity, valid, free = self.joint([a for a in args if isinstance(a, Value)], loc)
 
-        def everywhere(truth: str) -> Value:
-            out = w.temp(bool_, span, capacity, valid, free)
-            w.emit("TEXPANDS", w.tile(out, dtype=i16, loc=loc), f"(int16_t)-({truth})", loc=loc)
-            return out
-
-        masks = [everywhere(a) if isinstance(a, str) else self.broadcast(a, span, capacity, valid, free, w.temp, loc)
+        masks = [self._everywhere(a, span, capacity, valid, free, loc) if isinstance(a, str) else
+                 self.broadcast(a, span, capacity, valid, free, w.temp, loc)
                  for a in args]  # fmt: skip
 
         def words(name: str, *values: Value, to: Any = w.temp) -> Value:
@@ -329,11 +325,18 @@ class Single:
             case _:
                 raise unsupported(f"`{op.op}` of masks", loc, "combine them with &, | and ~")
 
+    def _everywhere(self, truth: str, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+                    free: tuple[bool, bool], loc: Loc) -> Value:  # fmt: skip
+        """A mask of one truth value."""
+        out = self.w.temp(bool_, span, capacity, valid, free)
+        self.w.emit("TEXPANDS", self.w.tile(out, dtype=i16, loc=loc), f"(int16_t)-({truth})", loc=loc)
+        return out
+
     def select(self, mask: Operand, a: Operand, b: Operand, dtype: DType, to: Any, loc: Loc) -> Value:
         w = self.w
-        if isinstance(mask, str):
-            raise unsupported("pl.where with one truth value for a whole tile", loc, "choose with an if statement")
         others = [v for v in (a, b) if isinstance(v, Value)]
+        if isinstance(mask, str):  # one truth value for all elements
+            mask = self._everywhere(mask, *self.joint(others, loc), loc)
         span, capacity, valid, free = self.joint([mask, *others], loc)
         mask = self.broadcast(mask, span, capacity, valid, free, w.temp, loc)
         like = Value("choice", dtype, span, capacity, valid, mask.buffer, free)

@@ -114,7 +114,8 @@ class TransferWriter(TileWriter):
             return
         how = "TSTORE" if op.op == "store" else "TSTORE_ADD"
         if how == "TSTORE_ADD" and value.dtype.name not in ROWS[how].dtypes:
-            raise unsupported(f"`pl.atomic_add` of tiles of {value.dtype}", op.loc, "add f32, f16, bf16, i32, i16 or i8")
+            raise unsupported(f"`pl.atomic_add` of tiles of {value.dtype}", op.loc,
+                              "add f32, f16, bf16, i32, i16 or i8")  # fmt: skip
         assert isinstance(op.args[0].type, TileType)
         row = _row_of(op.args[0].type)
         if self.in_group and not all(

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Scope, Stmt, Var, While
-from pto_jit.ir.types import TileType
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import blocks, rewrite_block, statements, uses, vars_made, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import Names, index
@@ -35,9 +35,9 @@ from pto_jit.slotted import replace
 from pto_jit.targets.ascend.values import row_axis
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 
-_SCANS = frozenset(["cumsum", "cumprod"])
+_SCANS = frozenset(["cumsum", "cumprod", "assoc_scan"])
 _STORES = ("store", "atomic_add")
-_KNOWN = _SCANS | frozenset("copy full broadcast_to transpose valid extent sort argsort".split())
+_KNOWN = _SCANS | frozenset("copy full broadcast_to transpose valid extent sort argsort map".split())
 
 
 def with_told_axes(func: Func) -> Func:
@@ -130,7 +130,7 @@ def _can_be_rewritten(stmt: Stmt, body: Block) -> bool:
     if not isinstance(stmt, Op):
         return not (isinstance(stmt, For) and stmt.reductions)
     tiles = [v for v in (*stmt.args, *stmt.results) if isinstance(v.type, TileType)]
-    if stmt.regions or any(v.type.rank > 2 and row_axis(v.type.shape) is None for v in tiles):  # type: ignore[union-attr]
+    if any(v.type.rank > 2 and row_axis(v.type.shape) is None for v in tiles):  # type: ignore[union-attr]
         return False
     if all(v.type.rank <= 2 for v in tiles):  # type: ignore[union-attr]
         return True
@@ -142,6 +142,10 @@ def _can_be_rewritten(stmt: Stmt, body: Block) -> bool:
         return not stmt.attr("pad") and not stmt.attr("inside")
     if stmt.op == "reshape":
         return unit_reshape(stmt) is not None
+    if stmt.op == "fold":
+        return stmt.args[0].type.shape[int(stmt.attr("axis"))] != 1 and all(  # type: ignore
+            shape_of(body, r) is not None for r in stmt.results if isinstance(r.type, TileType)
+        )
     if stmt.op in ("argmax", "argmin"):
         return all(stmt.args[0].type.shape[k] != 1 for k in reduced_axes(stmt))  # type: ignore[union-attr]
     return is_elementwise(stmt) or is_reduction(stmt) or stmt.op in _KNOWN
@@ -199,8 +203,11 @@ class _Nest:
                 axis = self.axis(stmt.args[0], int(stmt.attr("axis")))  # type: ignore[call-overload]
                 others = tuple((key, value) for key, value in stmt.attrs if key != "axis")
                 if axis is None:  # of one element each
-                    return replace(plain, op="copy", attrs=())
+                    copies = zip(plain.results, plain.args, strict=True)
+                    return tuple(Op("copy", (r,), (a,), (), (), stmt.loc) for r, a in copies)
                 return replace(plain, attrs=(*others, ("axis", axis)))
+            case "fold":
+                return self.folded(stmt)
             case _ if is_reduction(stmt):
                 return self.reduced(stmt)
             case _:
@@ -261,6 +268,27 @@ class _Nest:
             attrs = (("dtype", out.type.dtype),)
             before.append(Op("cast", (tile,), (self.of(source),), attrs, (), op.loc))
         return (*before, self.reshaped(tile, out, self.pick(result, self.told(result)), op))
+
+    def folded(self, op: Op) -> Block:
+        """By a function: each result in the shape of two axes, one of which is reduced, and then in its own."""
+        axis = self.axis(op.args[0], int(op.attr("axis")))  # type: ignore[call-overload]
+        results: list[Var] = []
+        after: list[Op] = []
+        for result in op.results:
+            out, typ = self.of(result), self.of(op.args[0]).type
+            assert isinstance(out, Var) and isinstance(typ, TileType) and isinstance(out.type, (TileType, ScalarType))
+            kept = TileType(out.type.dtype, tuple(1 if k == axis else n for k, n in enumerate(typ.shape)))
+            if out.type == kept:
+                results.append(out)
+                continue
+            results.append(self.names.fresh(result.name, kept))
+            if isinstance(out.type, ScalarType):
+                after.append(Op("extract", (out,), (results[-1], index(0), index(0)), (), (), op.loc))
+            else:
+                after.append(self.reshaped(results[-1], out, self.pick(result, self.told(result)), op))
+        attrs = dict(op.attrs) | {"axis": axis, "keepdims": True}
+        args = tuple(map(self.of, op.args))
+        return (replace(op, args=args, results=tuple(results), attrs=tuple(attrs.items())), *after)
 
 
 def _over(op: Op, tile: Operand, out: Var, over: tuple[int, ...], *, keepdims: bool) -> Op:

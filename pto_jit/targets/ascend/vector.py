@@ -11,25 +11,25 @@ from typing import Any
 from pto_jit.dtypes import f32, i32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
-from pto_jit.ir.types import TileType
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import source_name
-from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
+from pto_jit.slotted import replace
+from pto_jit.targets.ascend import applied, few, folds, gathers, moves, scans, searches, sorts
 from pto_jit.targets.ascend.form import Require
 from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.scalars import needs_vector_core
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, row_axis, span_of
 from pto_jit.targets.cuda.shapes import shape_of
 
-_SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan", "fold": "pl.reduce"}
+_SPOKEN = {"put": "pl.scatter", "take": "x[index]"}
 """Operations whose names are others in kernels."""
 _INSTEAD = {
     "put": "store elements or rows one at a time, in a loop",
     "take": "load one row at a time, in a loop: `pl.load(x[places[i], :])`",
-    "assoc_scan": "use pl.cumsum or pl.cumprod, or carry a tile through a sequential loop",
-    "fold": "use pl.sum, pl.prod, pl.max or pl.min, or carry a tile through a sequential loop",
     "histogram": "count one value at a time, in a loop: `pl.sum(t == value)`",
     "rand": "pass the numbers as a tensor", "randn": "pass the numbers as a tensor",
     "atomic_max": "let each iteration write a row of its own, and take `pl.max` of the rows in another loop",
@@ -81,8 +81,12 @@ class VectorWriter(TransferWriter):
                 searches.write_index(self, op)
             case "any" | "all":
                 searches.write_truth(self, op)
-            case "cumsum" | "cumprod":
+            case "cumsum" | "cumprod" | "assoc_scan":
                 scans.write_scan(self, op)
+            case "map":
+                applied.write_map(self, op)
+            case "fold":
+                folds.write_fold(self, op)
             case "sort" | "argsort" | "topk":
                 sorts.write_order(self, op)
             case "gather":
@@ -95,6 +99,9 @@ class VectorWriter(TransferWriter):
         """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""
         var = op.results[0]
         dtype = var.type.dtype  # type: ignore[union-attr]
+        if needs_vector_core(op):
+            self._function_of_numbers(op)
+            return
         if dtype.kind == "b" and var.name not in self.facts.mutable:
             self.scalars.operation(op)
             return
@@ -105,6 +112,17 @@ class VectorWriter(TransferWriter):
                               op.loc, "use a number")  # fmt: skip
         out = self.destination(var)(dtype, "one", (1, 1), (1, 1))
         self.fill(out, expression, op.loc)
+
+    def _function_of_numbers(self, op: Op) -> None:
+        """Of a number that is written into a tile of one element."""
+        number = op.args[0]
+        typ = number.type
+        assert isinstance(typ, ScalarType)
+        tile = self.temp(typ.dtype, "one", (1, 1), (1, 1))
+        self.fill(tile, self.number(number), op.loc)
+        given = Var(self.names.fresh("number"), typ)
+        self.hold(given, tile)
+        self.elementwise.operation(replace(op, args=(given, *op.args[1:])))
 
     # -- shape ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,17 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 
-from .harness import Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, races, violations, written
+from .harness import (
+    Programs,
+    check_interpreted,
+    kernels_of,
+    mutants,
+    needs_compiler,
+    ordered,
+    races,
+    violations,
+    written,
+)
 
 
 @pto.jit

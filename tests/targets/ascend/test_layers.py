@@ -203,20 +203,12 @@ def test_what_is_refused_of_three_axes_says_what_is_done() -> None:
         written(products, *[m(None, 16, 16)] * 3)
 
     @pto.jit
-    def whole(x: pl.Tensor, out: pl.Tensor) -> None:
-        out[:, :, :] = pl.tanh(pl.associative_scan(x[:, :, :], 0, lambda a, b: pl.maximum(a, b)))
+    def planes(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor) -> None:
+        for _ in pl.range(1, parallel=True):
+            pl.store(pl.gather(pl.load(x), pl.load(n), 0), [0, 0, 0], out)
 
-    with pytest.raises(pto.TargetError, match=r"a tile of 3 axes like this(.*\n)*help: .* the first is a constant"):
-        written(whole, *[m(None, 16, 16)] * 2)
-
-    @pto.jit
-    def folded(x: pl.Tensor, out: pl.Tensor) -> None:
-        for r in pl.range(0, x.shape[0], 16, parallel=True):
-            t = pl.load(x, [r, 0], [16, 16])
-            pl.store(pl.reduce(t, 1, lambda a, b: a * b + a, keepdims=True), [r, 0], out)
-
-    with pytest.raises(pto.TargetError, match=r"`pl.reduce` of tiles(.*\n)*help: use pl.sum"):
-        written(folded, m(None, 16), m(None, 1))
+    with pytest.raises(pto.TargetError, match=r"`gather` like this of a tile of 3 axes(.*\n)*help: take tiles of two axes"):
+        written(planes, m(4, 16, 16), pto.spec((4, 16, 16), pl.i32), m(4, 16, 16))
 
 
 @needs_compiler
