@@ -63,13 +63,16 @@ After::
       return
     }
 
-The launch takes the kernel that has room: on ascend its own limit takes the place of the estimate (`rooms`).
+The launch takes the kernel that has room: on ascend its own limit takes the place of the estimate (`rooms`).  There
+a tile may be of several rows, and kernels whose rows are known to be too long have passes only (`kernel_in_passes`).
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, rename, statements, use_counts, uses, with_blocks
 from pto_jit.lower.decisions import Decision
@@ -78,13 +81,16 @@ from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.lines import STORES, Lines, root_of
+from pto_jit.lower.wholes.lines import STORES, Axis, Lines, root_of
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import EXTREMES, ROOM, along, room
 from pto_jit.lower.wholes.passes import body_in_passes
 from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen, replace
+
+_FEW, _LEAST = 128, 64
+"""Lines of an axis that is not gone over in passes, at most; elements of a row that are taken at a time, at least."""
 
 
 def with_passes(func: Func, parts: Parts, decisions: list[Decision]) -> Func:
@@ -120,7 +126,7 @@ def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None
         return None
     scalars = Scalars(divider.known.names, scope.loc)
     lines = Lines(tuple(rows.ops), divider.kept)
-    limit = room(lines, (), rows.ops, divider.known, scalars, divider.parts.limits())
+    limit = room(lines, rows.short(lines), rows.ops, divider.known, scalars, divider.parts.limits())
     if limit is None or limit.row is None or isinstance(limit.elements, Const):
         return None
     passes = rows.in_passes(lines, scalars)
@@ -139,6 +145,31 @@ def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None
     reason = f"what is reduced along rows is, {divider.parts.part} elements at a time, where they are too long"
     divider.decisions.append(Decision("reduction", (), True, reason, scope.loc))
     return [*rename(host, early), If(fits, (stmt,), rename((other,), own), loc=scope.loc)]
+
+
+def kernel_in_passes(func: Func, parts: Parts) -> Func | None:
+    """A kernel whose innermost loop goes over long rows in passes; None where more than parts of them are needed."""
+    divider = LoopsOverParts(func, parts, [])
+    tail = tuple(s for s in func.body if isinstance(s, Return))
+    kernel = Scope(func.name, tuple(s for s in func.body if not isinstance(s, Return)), loc=func.loc)
+    found = _innermost(kernel)
+    rows = None if found is None else _Rows.of(found[0], kernel, divider)
+    if rows is None:
+        return None
+    scalars = Scalars(divider.known.names, func.loc)
+    passes = rows.in_passes(Lines(tuple(rows.ops), divider.kept), scalars)
+    if passes is None:
+        return None
+    read = {v.name for v in free_vars(passes)}
+    before: list[Stmt] = []
+    for s in reversed(scalars.block):  # the extents of rows, not those of other axes
+        made = {v.name for v in defs(s)}
+        if not made or made & read:
+            before.insert(0, s)
+            read |= {v.name for v in uses(s)}
+    whole = _with_innermost(kernel, (*before, *passes))
+    assert isinstance(whole, Scope)
+    return replace(func, body=(*whole.body, *tail))
 
 
 def _may_be_long(op: Stmt) -> bool:
@@ -249,6 +280,18 @@ class _Rows:
             return None
         return _Rows(first, ops, last, scope, divider)
 
+    def short(self, lines: Lines) -> list[DividedLine]:
+        """The axes of few lines, so many that each is in all parts of rows, where tiles have several rows."""
+        if not self.divider.parts.flat:
+            return []
+        found: dict[Axis, int] = {}
+        for v in (v for op in self.ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)):
+            for k, axis in lines.axes(v).items():
+                extent = v.type.shape[k]  # type: ignore[union-attr]
+                if extent is not None and extent <= _FEW:
+                    found[axis] = extent
+        return [DividedLine(axis, index(extent), extent) for axis, extent in found.items()]
+
     def in_passes(self, lines: Lines, scalars: Scalars) -> Block | None:
         """The same, in passes over the rows."""
         known, part = self.divider.known, self.divider.parts.part
@@ -257,13 +300,17 @@ class _Rows:
             lines = Lines(tuple(ops), self.divider.kept)
         every = [axis for op in ops for v in (*op.args, *op.results) for axis in lines.axes(v).values()]
         rows: list[DividedLine] = []
+        short = {line.axis: line.part for line in self.short(lines)}
+        part = max(_LEAST, min(part, 2 * part // prod(short.values())))
         for row in dict.fromkeys(every):
+            if row in short:
+                continue
             extent = known.extent(lines, row, ops, scalars, anywhere=True)
             if extent is None:
                 return None
             rows.append(DividedLine(row, extent, part))
         loops = PartLoops([], {}, lines, scalars, known.names, self.scope, self.divider.parts.bounded)
-        passes = body_in_passes(loops, ops, rows)
+        passes = body_in_passes(loops, ops, rows) if rows else None
         return None if passes is None else (*self.first, *passes, *self.last)
 
 

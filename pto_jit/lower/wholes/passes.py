@@ -73,8 +73,11 @@ def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis]) -> bool:
     lines = loops.lines
     stored = False
     for op in ops:
-        if len(rows & {axis for v in (*op.args, *op.results) for axis in lines.axes(v).values()}) > 1:
+        along = rows & {axis for v in (*op.args, *op.results) for axis in lines.axes(v).values()}
+        if len(along) > 1:
             return False
+        if op.op == "extract" and not along:
+            continue
         stored |= op.op in STORES
         if divides(op):
             own = lines.axes(op.args[0])
@@ -205,7 +208,8 @@ class _Passes:
         return [*heads, *self._pass(row, reductions, own, more), *tails]
 
     def _sides(self, tile: Operand) -> list[Operand]:
-        """The extents of a part of what rows come to."""
-        own = self.loops.lines.axes(tile)
-        return [self.loops.extents[own[k]] if k in own else index(1)
-                for k in range(tile.type.rank)]  # type: ignore[union-attr]  # fmt: skip
+        """The extents of a part of what rows come to; of axes that are in each part those that are declared."""
+        own, typ = self.loops.lines.axes(tile), tile.type
+        assert isinstance(typ, TileType)
+        return [self.loops.extents.get(own[k]) or index(n or 1) if k in own else index(1)
+                for k, n in enumerate(typ.shape)]  # fmt: skip

@@ -16,6 +16,7 @@ from pto_jit.lower.called import called
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.reuse import with_fewer_loads
 from pto_jit.lower.wholes.divide import PARTS, divided
+from pto_jit.lower.wholes.own_rows import kernel_in_passes
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
@@ -58,6 +59,7 @@ from pto_jit.targets.ascend.printing import print_kernel
 from pto_jit.targets.ascend.refusals import TOO_LARGE, too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
+from pto_jit.targets.ascend.singles import in_single
 from pto_jit.targets.ascend.strips import in_smaller_parts, in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.together import together
@@ -117,7 +119,7 @@ def compile_module(
             raise unsupported(f"{what} without elements", stmt.loc, "leave it out")
     try:
         flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
-        flat = in_32_bits(in_layers(without_unit_axes(without_flips(flat))))
+        flat = in_single(in_32_bits(in_layers(without_unit_axes(without_flips(flat)))))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name)))
     except Unsupported as error:
@@ -222,7 +224,7 @@ def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     try:
         form = _fitting(whole, dims)
     except TargetError as error:
-        thinner = _in_strips(whole, dims) if error.code == TOO_LARGE else None
+        thinner = _thinner(func, whole, dims) if error.code == TOO_LARGE else None
         if thinner is None:
             raise
         form = thinner
@@ -260,11 +262,12 @@ def _fitting(whole: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     return form
 
 
-def _in_strips(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | None:
-    """In strips of rows, or in smaller parts, the largest that fit; None where there are none."""
+def _thinner(func: Func, whole: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | None:
+    """In strips of rows, or in smaller parts, the largest that fit, or in passes over rows; None where there are none.
+    whole: the kernel with loads before the loops that do not change them."""
     if has_products(func):
         return None
-    for thin in chain(in_strips(func, gather(func, dims, threads=False)), in_smaller_parts(func)):
+    for thin in chain(in_strips(whole, gather(whole, dims, threads=False)), in_smaller_parts(whole), _passes(func)):
         try:
             form, used = _attempt(thin, gather(thin, dims, threads=False), _TRIAL)
         except TargetError as error:
@@ -274,6 +277,12 @@ def _in_strips(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | Non
         if _fits(used) and not form.limits:
             return form
     return None
+
+
+def _passes(func: Func) -> Iterator[Func]:
+    found = kernel_in_passes(func, PARTS["ascend"])
+    if found is not None:
+        yield found
 
 
 def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
