@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, block_uses, rewrite_block, statements
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, block_defs, block_uses, rewrite_block, statements
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend.cube import has_products
@@ -90,7 +90,7 @@ class _Kernel:
         return {self._root(s.args[0]) for s in _ops(block) if s.op in ("load", "getelem")}
 
     def stored(self, block: Block) -> set[str]:
-        return {self._root(s.args[1]) for s in _ops(block) if writes(s)}
+        return {self._root(s.args[WRITES[s.op]]) for s in _ops(block) if writes(s)}
 
     def divided(self, block: Block) -> tuple[Block, Block] | None:
         """What makes the lists, and the rest; None where there is no such division."""

@@ -21,12 +21,14 @@ _CONVERTED = frozenset("f32 f16 bf16 i32 i16 bool_".split())
 
 
 def only_moved(func: Func) -> frozenset[str]:
-    """The tiles of i64 that are loaded or converted, and then converted or stored."""
+    """The tiles of i64 that are loaded or converted, and then converted or stored, or tell places in tensors."""
     wide = {r.name for s in statements(func.body) if type(s) is Op for r in s.results
             if type(r.type) is TileType and r.type.dtype.name == "i64"}  # fmt: skip
     if wide:
         for s in statements(func.body):
-            if not (isinstance(s, Op) and _moves(s)):
+            if isinstance(s, Op) and s.op in ("take", "put"):  # at places that the scalar unit reads
+                wide -= {v.name for v in (*s.results, *uses(s)) if v is not s.args[1]}
+            elif not (isinstance(s, Op) and _moves(s)):
                 wide -= {v.name for v in (*defs(s), *uses(s))}
     return frozenset(wide)
 

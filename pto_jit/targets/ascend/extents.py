@@ -31,6 +31,7 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Call, Const, Func, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import (
+    WRITES,
     block_defs,
     block_uses,
     blocks,
@@ -176,7 +177,7 @@ class _Pass:
             elif isinstance(s, Op) and s.op == "store":
                 self.keep(s, extents, host, added)
             elif isinstance(s, Op) and writes(s):
-                self.kept.pop(_table_of(s.args[1], host), None)
+                self.kept.pop(_table_of(s.args[WRITES[s.op]], host), None)
         body = rewrite_block(body, lambda s: () if isinstance(s, Op) and s.op == "setelem"
                              and _table_of(s.args[1], host) in self.tables else None)  # fmt: skip
         read = block_uses(body)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from pto_jit.dtypes import f32
 from pto_jit.ir.nodes import Func, Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, statements, uses
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Value, physical
 from pto_jit.targets.cuda.nests import writes
@@ -131,4 +131,4 @@ def _loads_what_it_stores(ops: list[Op]) -> bool:
         assert isinstance(operand, Var)
         return roots.get(operand.name, operand.name)
 
-    return bool({of(s.args[0]) for s in ops if s.op == "load"} & {of(s.args[1]) for s in ops if writes(s)})
+    return bool({of(s.args[0]) for s in ops if s.op == "load"} & {of(s.args[WRITES[s.op]]) for s in ops if writes(s)})

@@ -11,7 +11,8 @@ from pto_jit.targets.ascend.ahead import Parts, parts_of
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Size
 from pto_jit.targets.cuda.facts import Facts
-from pto_jit.targets.cuda.nests import touches_tiles, writes
+from pto_jit.targets.cuda.loops import written_tensor
+from pto_jit.targets.cuda.nests import touches_tiles
 
 PRODUCT_IS_READY, PRODUCT_IS_TAKEN, TILE_IS_READY, TILE_IS_TAKEN, EARLY_IS_READY, EARLY_IS_TAKEN = range(6)
 """Flags between the kinds of cores: of products, of tiles the other way, of products that are taken ahead."""
@@ -95,7 +96,7 @@ def check(func: Func, plan: Plan, facts: Facts) -> None:
         if steering and any(isinstance(o, Op) and o.op == "dot" for o in statements((s,))):
             raise unsupported(f"a loop around products that `{min(steering)}`, made of a tile, steers", s.loc,
                               "use numbers that are known without the tiles")  # fmt: skip
-    stored = {facts.roots[s.args[1].name] for s in ops if writes(s)}  # type: ignore[union-attr]
+    stored = {facts.roots[v.name] for v in map(written_tensor, ops) if v is not None}
     loaded = {facts.roots[s.args[0].name] for s in ops if s.op == "load"}  # type: ignore[union-attr]
     if stored & loaded:
         raise unsupported(f"a kernel with products that loads from and stores into `{min(stored & loaded)}`", func.loc,

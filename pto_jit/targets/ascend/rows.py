@@ -34,6 +34,7 @@ from pto_jit.ir.walk import block_defs, block_uses, def_counts, rewrite_block, s
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.nests import is_parallel, writes
 
 _INDEX = ScalarType(i64)
@@ -43,7 +44,7 @@ _ORDERS = ("sort", "argsort", "topk")
 
 def hoist_loads(func: Func) -> Func:
     """Loads and unit reshapes that a loop does not change, before the loop."""
-    written = {s.args[1].name for s in statements(func.body) if isinstance(s, Op) and writes(s)}  # type: ignore[union-attr]
+    written = {v.name for v in map(written_tensor, statements(func.body)) if v is not None}
     twice = {name for name, count in def_counts(func.body).items() if count > 1}
 
     def visit(stmt: Stmt) -> Block | None:

@@ -224,7 +224,7 @@ def in_rows(
             places = _places(w, shape, loc)
     tall = [turned_tile(w, as_tile(v, shape), loc) for v in lines]
     across = down(w, tall, by, columns if places is None else valid, loc, places)
-    ends = [_line_of(w, v, 0 if by.back else columns - 1, loc) for v in across]
+    ends = [line_of(w, v, 0 if by.back else columns - 1, loc) for v in across]
     if places is not None:
         count = _whole_rows(valid, columns, columns - 1)
         ends = [Value(v.name, v.dtype, "row", v.capacity, (1, count), v.buffer) for v in ends]
@@ -367,7 +367,7 @@ def _copy_some(w: VectorWriter, to: list[Value], sources: list[Value], count: Si
                 _copy(w, (target, 0), (source, 0), rows, loc)
 
 
-def _line_of(w: VectorWriter, value: Value, row: int, loc: Loc) -> Value:
+def line_of(w: VectorWriter, value: Value, row: int, loc: Loc) -> Value:
     """A row of a tile as a line of its own."""
     out = w.temp(value.dtype, "row", (1, value.capacity[1]), (1, value.capacity[1]))
     _copy(w, (out, 0), (value, row), 1, loc)

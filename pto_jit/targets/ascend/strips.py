@@ -37,6 +37,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, blocks, rewrite_block, statements, substitute, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
+from pto_jit.lower.wholes.lines import STORES
 from pto_jit.lower.wholes.parted import PROOF
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.facts import Facts
@@ -195,9 +196,9 @@ def _is_row_wise(block: Block, rows: int, facts: Facts) -> bool:
                 return False
             loaded.add(facts.roots[s.args[0].name])  # type: ignore[union-attr]
         elif writes(s):
-            stored.add(facts.roots[s.args[1].name])  # type: ignore[union-attr]
-            if _height(s.args[0]) != rows:
+            if s.op not in STORES or _height(s.args[0]) != rows:
                 return False
+            stored.add(facts.roots[s.args[1].name])  # type: ignore[union-attr]
         elif is_reduction(s):
             along = set(reduced_axes(s)) == {s.args[0].type.rank - 1}  # type: ignore[union-attr]
             if not (along and s.attr("keepdims") and s.op in ("sum", "max", "min", "prod")):

@@ -34,7 +34,7 @@ from pto_jit.ir.walk import (
 )
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.loops import is_parallel, writes
+from pto_jit.targets.cuda.loops import is_parallel, written_tensor
 
 _MOST = 32
 """Kernels that become one."""
@@ -114,8 +114,7 @@ class _Joiner:
 
     def overlap(self, func: Func) -> bool:
         """Whether a tensor that is written is given under two names: nothing would order what is done with them."""
-        written = {self.root(s.args[1]) for s in statements(func.body)
-                   if isinstance(s, Op) and writes(s) and isinstance(s.args[1], Var)}  # fmt: skip
+        written = {self.root(v) for v in map(written_tensor, statements(func.body)) if v is not None}
         given = Counter([self.root(p) for p in func.params if isinstance(p.type, TensorType)])
         return any(given[root] > 1 for root in written)
 

@@ -15,7 +15,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
-from pto_jit.targets.ascend import applied, few, folds, gathers, moves, scans, searches, sorts
+from pto_jit.targets.ascend import applied, few, folds, gathers, histograms, indirect, moves, scans, searches, sorts
 from pto_jit.targets.ascend.form import Require
 from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
@@ -25,12 +25,7 @@ from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, row_axis, span_of
 from pto_jit.targets.cuda.shapes import shape_of
 
-_SPOKEN = {"put": "pl.scatter", "take": "x[index]"}
-"""Operations whose names are others in kernels."""
 _INSTEAD = {
-    "put": "store elements or rows one at a time, in a loop",
-    "take": "load one row at a time, in a loop: `pl.load(x[places[i], :])`",
-    "histogram": "count one value at a time, in a loop: `pl.sum(t == value)`",
     "rand": "pass the numbers as a tensor", "randn": "pass the numbers as a tensor",
     "atomic_max": "let each iteration write a row of its own, and take `pl.max` of the rows in another loop",
     "atomic_min": "let each iteration write a row of its own, and take `pl.min` of the rows in another loop",
@@ -89,11 +84,17 @@ class VectorWriter(TransferWriter):
                 folds.write_fold(self, op)
             case "sort" | "argsort" | "topk":
                 sorts.write_order(self, op)
+            case "take":
+                indirect.write_take(self, op)
+            case "put":
+                indirect.write_put(self, op)
+            case "histogram":
+                histograms.write_histogram(self, op)
             case "gather":
                 gathers.write_gather(self, op)
             case _:
                 hint = _INSTEAD.get(op.op, "use the operations in docs/ascend.md, or target=\"cpu\"")
-                raise unsupported(f"`{_SPOKEN.get(op.op, op.op)}` of tiles", op.loc, hint)
+                raise unsupported(f"`{op.op}` of tiles", op.loc, hint)
 
     def spread(self, op: Op) -> None:
         """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""
