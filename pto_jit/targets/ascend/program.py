@@ -56,6 +56,7 @@ from pto_jit.targets.ascend.places import with_places_once
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_kernel
+from pto_jit.targets.ascend.randoms import with_short_counters
 from pto_jit.targets.ascend.refusals import TOO_LARGE, too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
@@ -119,7 +120,8 @@ def compile_module(
             raise unsupported(f"{what} without elements", stmt.loc, "leave it out")
     try:
         flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
-        flat = in_single(in_32_bits(in_layers(without_unit_axes(without_flips(flat)))))
+        flat = in_layers(without_unit_axes(without_flips(with_short_counters(flat))))
+        flat = in_single(in_32_bits(flat))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name)))
     except Unsupported as error:

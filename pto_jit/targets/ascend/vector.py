@@ -15,7 +15,19 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
-from pto_jit.targets.ascend import applied, few, folds, gathers, histograms, indirect, moves, scans, searches, sorts
+from pto_jit.targets.ascend import (
+    applied,
+    few,
+    folds,
+    gathers,
+    histograms,
+    indirect,
+    moves,
+    randoms,
+    scans,
+    searches,
+    sorts,
+)
 from pto_jit.targets.ascend.form import Require
 from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
@@ -26,7 +38,6 @@ from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, ro
 from pto_jit.targets.cuda.shapes import shape_of
 
 _INSTEAD = {
-    "rand": "pass the numbers as a tensor", "randn": "pass the numbers as a tensor",
     "atomic_max": "let each iteration write a row of its own, and take `pl.max` of the rows in another loop",
     "atomic_min": "let each iteration write a row of its own, and take `pl.min` of the rows in another loop",
     "flip": "load rows or elements one at a time, in a loop from the last one",
@@ -39,6 +50,9 @@ class VectorWriter(TransferWriter):
 
     def tile_operation(self, op: Op) -> None:
         if is_elementwise(op):
+            if op.op in ("rand_at", "randn_at") and isinstance(self.value(op.args[1]), Value):
+                randoms.write_at(self, op)
+                return
             for operand in op.args:
                 if isinstance(self.value(operand), Value):
                     self.elementwise.operation(op)
@@ -84,6 +98,8 @@ class VectorWriter(TransferWriter):
                 folds.write_fold(self, op)
             case "sort" | "argsort" | "topk":
                 sorts.write_order(self, op)
+            case "rand" | "randn":
+                randoms.write_random(self, op)
             case "take":
                 indirect.write_take(self, op)
             case "put":

@@ -74,17 +74,17 @@ def routed(experts: pl.Tensor, out: pl.Tensor):
         pl.atomic_add(out, [0], pl.histogram(pl.load(experts, [i], [256]), 64))
 
 
-F, I = pl.f32, pl.i32
-LINE, NUMBERS, PLACES = pto.spec((None,), F), pto.spec((None,), I), pto.spec((None,), pl.i64)
+F, N = pl.f32, pl.i32
+LINE, NUMBERS, PLACES = pto.spec((None,), F), pto.spec((None,), N), pto.spec((None,), pl.i64)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rows": (rows, (NUMBERS, pto.spec((None, 50), F), LINE, pto.spec((None, 50), F))),
     "halves": (halves, (NUMBERS, pto.spec((None, 24), pl.f16), pto.spec((None, 21), pl.f16))),
     "elements": (elements, (PLACES, LINE, NUMBERS, LINE, NUMBERS)),
     "scattered": (scattered, (NUMBERS, LINE, LINE)),
-    "along_rows": (along_rows, (pto.spec((None, 10), I), pto.spec((None, 10), pl.i16), pto.spec((None, 30), pl.i16))),
-    "down_columns": (down_columns, (pto.spec((5, 10), I), pto.spec((5, 10), F), pto.spec((9, 10), F), pto.spec((9, 1), F))),
-    "counts": (counts, (pto.spec((None, None), I), pto.spec((None, 12), I), pto.spec((12,), I))),
-    "routed": (routed, (NUMBERS, pto.spec((64,), I))),
+    "along_rows": (along_rows, (pto.spec((None, 10), N), pto.spec((None, 10), pl.i16), pto.spec((None, 30), pl.i16))),
+    "down_columns": (down_columns, (pto.spec((5, 10), N), pto.spec((5, 10), F), pto.spec((9, 10), F), pto.spec((9, 1), F))),
+    "counts": (counts, (pto.spec((None, None), N), pto.spec((None, 12), N), pto.spec((12,), N))),
+    "routed": (routed, (NUMBERS, pto.spec((64,), N))),
 }  # fmt: skip
 
 
