@@ -54,8 +54,8 @@ def write_take(w: VectorWriter, op: Op) -> None:
         return
     width, columns = tensor.extents[1], _most(w, op.args[0], loc)
     if columns is None or result.rank != 2 or tensor.dtype.kind == "b" or tensor.strides[1] != 1:
-        raise unsupported("rows of run-time extents, of truth values, or whose elements lie apart, at the places of a "
-                          "tile", loc, "load one row at a time, in a loop: `pl.load(x[places[i], :])`")  # fmt: skip
+        what = "rows of truth values, of extents that are computed, or whose elements lie apart, at the places of a tile"
+        raise unsupported(what, loc, "load one row at a time, in a loop: `pl.load(x[places[i], :])`")
     if count > MOST_ROWS:
         raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use smaller tiles")
     span = span_of(count if result.shape[0] != 1 else 1, columns)
@@ -82,8 +82,11 @@ def write_put(w: VectorWriter, op: Op) -> None:
     if w.in_group or rank > 2 or value.is_mask or value.dtype.name not in REPEATED:
         hint = "scatter tiles of up to two axes, of f32, i32, f16 or i16, or store one element at a time"
         raise unsupported("`pl.scatter` like this", loc, hint)
-    span, _, valid, _ = w.elementwise.joint([value, index], loc)
-    value, index = (Value(v.name, v.dtype, span, v.capacity, valid, v.buffer) for v in (value, index))
+    span, capacity, valid, free = w.elementwise.joint([value, index], loc)
+    if index.span != span:
+        index = w.elementwise.converted(index, i32, w.temp, loc)
+    wide = (w.elementwise.broadcast(v, span, capacity, valid, free, w.temp, loc) for v in (value, index))
+    value, index = (Value(v.name, v.dtype, span, v.capacity, valid, v.buffer) for v in wide)
     columns = valid[0] if span == "column" else valid[1]
     if rank == 2:
         _fits(w, (valid[0], valid[1])[1 - axis], tensor.extents[1 - axis], loc)
@@ -130,6 +133,10 @@ def _most(w: VectorWriter, tensor: Operand, loc: Loc) -> int | None:
     assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
     if tensor.type.shape[-1] is not None:
         return tensor.type.shape[-1]
+    extent = w.tensor(tensor).extents[-1]
+    if isinstance(extent, Expr) and extent.text in {p.name for p in w.parameters}:
+        w.limited[extent.text] = w.sizes[extent.text]
+        return w.limited[extent.text]
     view = w.defined.get(tensor.name)
     if view is None or view.op != "view" or view.args[0].type.rank - 1 in (view.attr("drop") or ()):  # type: ignore
         return None

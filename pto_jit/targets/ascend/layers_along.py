@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from pto_jit.ir.nodes import Op, Operand, Region, Var
+from pto_jit.ir.nodes import Const, Op, Operand, Region, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, rename, statements
 from pto_jit.lower.names import unused
@@ -101,6 +101,18 @@ def _filled(layers: Layers, numbers: list[Operand], like: Operand) -> list[Opera
     return out
 
 
+def _random(layers: Layers, op: Op) -> None:
+    """Layers of random numbers, whose counters go on from one to the next."""
+    seed, offset, *extents = op.args
+    (result,) = op.results
+    size = prod(int(e.value) if isinstance(e, Const) else 0 for e in extents[1:])
+    if not size:
+        layers.refuse(op)
+    for k, part in enumerate(layers.parts[result.name]):
+        begin = layers.after(offset, k * size) if k else offset
+        layers.emit(op.op, part, seed, begin, *extents[1:])
+
+
 def _in_each(layers: Layers, op: Op, axis: int | None, more: Sequence[Operand] = ()) -> None:
     """The same for each layer."""
     attrs = {**dict(op.attrs), **({} if axis is None else {"axis": axis})}
@@ -134,6 +146,6 @@ def _own(layers: Layers, op: Op) -> Op:
 
 
 ALONG: dict[str, Callable[[Layers, Op], None]] = {
-    "cumsum": _scan, "cumprod": _scan, "assoc_scan": _scan, "fold": _fold,
+    "rand": _random, "randn": _random, "cumsum": _scan, "cumprod": _scan, "assoc_scan": _scan, "fold": _fold,
     **dict.fromkeys(("sort", "argsort", "topk", "map"), lambda layers, op: _in_each(layers, op, None)),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 """Random numbers of counters: Philox 4x32-10 (J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random
 numbers: as easy as 1, 2, 3", 2011) in instructions on tiles of i32, with the bits that other targets have.
 
-The core multiplies 32 bits into the lower 32.  The upper ones are made of products of halves, none of which loses bits::
+The core multiplies 32 bits into the lower 32.  The upper ones are made of products of halves, which lose no bits::
 
     a * m = (ah * mh << 32) + (ah * ml + al * mh << 16) + al * ml
 

@@ -21,7 +21,6 @@ from pto_jit.targets.ascend.refusals import many_axes, unsupported
 from pto_jit.targets.ascend.scalars import operand_text
 from pto_jit.targets.ascend.values import Size, Span, Value, physical, row_axis, span_of
 from pto_jit.targets.cuda.facts import Facts
-from pto_jit.targets.cuda.nests import touches_tiles
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 TILED = frozenset(["f16", "bf16", "f32", "i16", "i32", "i8", "u8"])
@@ -85,9 +84,6 @@ class TileWriter(HeldWriter):
         """A while loop: what its condition is made of is computed before it and at the end of each iteration."""
         if self.in_group:
             super().repeat(loop)
-        if not self.alone and not touches_tiles(loop):
-            raise unsupported("a while loop over single elements", loop.loc,
-                              "put it alone into a parallel loop over elements, or use tiles")  # fmt: skip
         made = block_defs(loop.before) - self.facts.mutable
         again = use_counts(loop.before)
         inside = again + use_counts(loop.body)

@@ -194,16 +194,23 @@ class VectorWriter(TransferWriter):
         self.hold(op.results[0], source)
 
     def _transpose(self, op: Op, source: Value) -> None:
-        block = 32 // source.dtype.bytes
+        """All of a tile, or of one of whole blocks of 16 rows and columns that it is the beginning of."""
         rows, columns = source.capacity
-        if rows % 16 or columns % 16 or not all(isinstance(v, int) for v in source.valid):
-            raise unsupported("a transpose of a tile whose extents are not constant multiples of 16", op.loc,
-                              "load the transposed view of the tensor")  # fmt: skip
-        del block
-        out = self.destination(op.results[0])(source.dtype, "full", (columns, rows), (source.valid[1], source.valid[0]))
-        scratch = self.temp(source.dtype, "full", (columns, rows), (source.valid[1], source.valid[0]))
-        self.emit("TTRANS", self.tile(out, loc=op.loc), self.tile(source, loc=op.loc), self.tile(scratch, loc=op.loc),
-                  loc=op.loc)  # fmt: skip
+        high, wide = (padded(n, 1, 16) for n in source.capacity)
+        whole = source
+        if physical(source.dtype, "full", source.capacity) != (high, wide):
+            whole = self.temp(source.dtype, "full", (high, wide), source.valid)
+            self.elementwise.laid_over(whole, source, op.loc)
+        to = self.destination(op.results[0])
+        valid = source.valid[1], source.valid[0]
+        exact = physical(source.dtype, "full", (columns, rows)) == (wide, high)
+        shape = ("full", (columns, rows) if exact else (wide, high), valid)
+        out = to(source.dtype, *shape) if exact else self.temp(source.dtype, *shape)
+        scratch = self.temp(source.dtype, "full", (wide, high), valid)
+        self.emit("TTRANS", *(self.tile(v, valid=n, loc=op.loc) for v, n in (
+            (out, (wide, high)), (whole, (high, wide)), (scratch, (wide, high)))), loc=op.loc)  # fmt: skip
+        if not exact:
+            self.elementwise.laid_over(to(source.dtype, "full", (columns, rows), valid), out, op.loc)
 
     def _span_of(self, typ: TileType) -> Span:
         if typ.rank == 1:

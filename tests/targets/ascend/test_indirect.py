@@ -74,6 +74,16 @@ def routed(experts: pl.Tensor, out: pl.Tensor):
         pl.atomic_add(out, [0], pl.histogram(pl.load(experts, [i], [256]), 64))
 
 
+@pto.jit
+def wider(places: pl.Tensor, table: pl.Tensor, x: pl.Tensor, out: pl.Tensor):
+    """A tile whose extent is known at the launch, to the places of a column."""
+    with pl.incore():
+        for i in pl.range(0, places.shape[0], 8):
+            at = pl.load(places, [i, 0], [8, 1])
+            t = table[pl.reshape(at, [8]), :] + pl.load(x, [i, 0], [8, 1])
+            pl.scatter(t, at, 0, out)
+
+
 F, N = pl.f32, pl.i32
 LINE, NUMBERS, PLACES = pto.spec((None,), F), pto.spec((None,), N), pto.spec((None,), pl.i64)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -83,6 +93,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "scattered": (scattered, (NUMBERS, LINE, LINE)),
     "along_rows": (along_rows, (pto.spec((None, 10), N), pto.spec((None, 10), pl.i16), pto.spec((None, 30), pl.i16))),
     "down_columns": (down_columns, (pto.spec((5, 10), N), pto.spec((5, 10), F), pto.spec((9, 10), F), pto.spec((9, 1), F))),
+    "wider": (wider, (pto.spec((None, 1), N), pto.spec((None, None), F), pto.spec((None, 1), F), pto.spec((None, None), F))),
     "counts": (counts, (pto.spec((None, None), N), pto.spec((None, 12), N), pto.spec((12,), N))),
     "routed": (routed, (NUMBERS, pto.spec((64,), N))),
 }  # fmt: skip
@@ -141,6 +152,16 @@ def test_scatters(programs: Programs, count: int) -> None:
     places = np.stack([rng.permutation(9)[:5] for _ in range(10)], axis=1).astype(np.int32)
     inputs = {"places": places, "x": rng.standard_normal((5, 10)).astype(np.float32)}
     check(programs, "down_columns", inputs, {"out": np.zeros((9, 10), np.float32), "one": np.zeros((9, 1), np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize("columns", [1, 5])
+def test_rows_of_run_time_extents(programs: Programs, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    inputs = {"places": rng.integers(0, 7, (11, 1)).astype(np.int32),
+              "table": rng.standard_normal((7, columns)).astype(np.float32),
+              "x": rng.standard_normal((11, 1)).astype(np.float32)}  # fmt: skip
+    check(programs, "wider", inputs, {"out": np.zeros((7, columns), np.float32)})
 
 
 @needs_compiler

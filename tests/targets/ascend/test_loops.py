@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import grids
-from pto_jit.errors import TargetError
 from pto_jit.targets.ascend.ordering import races
 
 from .harness import SEEDS, Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, written
@@ -157,16 +157,38 @@ def test_without_a_flag_a_while_loop_is_not_ordered() -> None:
             assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
 
 
-def test_a_while_loop_that_is_none_of_lines_is_refused() -> None:
-    @pto.jit
-    def collatz(x: pl.Tensor, steps: pl.Tensor):
-        with pl.incore():
-            for i in pl.range(x.shape[0], parallel=True):
-                v, n = x[i], 0
-                while v > 1:
-                    v = v // 2 if v % 2 == 0 else v * 3 + 1
-                    n += 1
-                steps[i] = n
+@pto.jit
+def collatz(x: pl.Tensor, steps: pl.Tensor):
+    with pl.incore():
+        for i in pl.range(x.shape[0], parallel=True):
+            v, n = x[i], 0
+            while v > 1:
+                v = v // 2 if v % 2 == 0 else v * 3 + 1
+                n += 1
+            steps[i] = n
 
-    with pytest.raises(TargetError, match="a while loop over single elements"):
-        written(collatz, pto.spec((None,), I32), pto.spec((None,), I32))
+
+@pto.jit
+def bisected(x: pl.Tensor, grid: pl.Tensor, out: pl.Tensor):
+    """A loop whose condition, and body, read memory; functions of numbers in it."""
+    for i in pl.range(x.shape[0], parallel=True):
+        low, high = 0, grid.shape[0]
+        while low < high:
+            middle = (low + high) // 2
+            if grid[middle] < pl.tanh(x[i]):
+                low = middle + 1
+            else:
+                high = middle
+        out[i] = low
+
+
+@needs_compiler
+def test_while_loops_of_the_scalar_unit(tmp_path: Path) -> None:
+    line = pto.spec((None,), pl.f32)
+    cases = {"collatz": (collatz, (pto.spec((None,), I32),) * 2), "bisected": (bisected, (line, line, pto.spec((None,), I32)))}
+    programs = ordered(cases, tmp_path)
+    x = np.array([1, 27, 6, 0, 97], np.int32)
+    check_interpreted(programs, collatz, "collatz", {"x": x}, {"steps": np.zeros(5, np.int32)})
+    rng = np.random.default_rng(3)
+    inputs = {"x": rng.standard_normal(9).astype(np.float32), "grid": np.linspace(-1, 1, 65, dtype=np.float32)}
+    check_interpreted(programs, bisected, "bisected", inputs, {"out": np.zeros(9, np.int32)})
