@@ -14,6 +14,7 @@ from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import ScalarType
 from pto_jit.targets.ascend import functions
 from pto_jit.targets.ascend.called import write_call
+from pto_jit.targets.ascend.quotients import write_quotient
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.single import Operand, Single
 from pto_jit.targets.ascend.values import Value
@@ -148,9 +149,11 @@ class Elementwise(Single):
                 return self.binary("SUB", x, self._in_place("TSHLS", whole, shift, loc), to, loc)
             case "floordiv" | "mod" if dtype in (i16, i32) and _is_divisor(op.args[1]):
                 return self.divided(name, x, int(op.args[1].value), to, loc)  # type: ignore[union-attr]
+            case "floordiv" | "mod" if dtype in (i16, i32):
+                return write_quotient(self, name, self.alike(args, loc), to, loc)
             case "floordiv" | "mod" if dtype != f32:
                 raise unsupported(f"`{'//' if name == 'floordiv' else '%'}` of tiles of {dtype}", loc,
-                                  f"divide by a constant up to {_MOST_DIVISOR}, or tiles of f32")  # fmt: skip
+                                  "divide tiles of i32, or of f32")  # fmt: skip
             case "sign":
                 up = self.compare("GT", x, "0", to=w.temp, loc=loc)
                 down = self.compare("LT", x, "0", to=w.temp, loc=loc)

@@ -54,7 +54,7 @@ def write_take(w: VectorWriter, op: Op) -> None:
         return
     width, columns = tensor.extents[1], _most(w, op.args[0], loc)
     if columns is None or result.rank != 2 or tensor.dtype.kind == "b" or tensor.strides[1] != 1:
-        what = "rows of truth values, of extents that are computed, or whose elements lie apart, at the places of a tile"
+        what = "rows of truth values, of computed extents, or whose elements lie apart, at the places of a tile"
         raise unsupported(what, loc, "load one row at a time, in a loop: `pl.load(x[places[i], :])`")
     if count > MOST_ROWS:
         raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use smaller tiles")
