@@ -24,6 +24,8 @@ Kept = tuple[int | None, ...]
 _ORDER = frozenset("sort argsort topk histogram".split())
 SCANS = frozenset("cumsum cumprod assoc_scan".split())
 """Running combinations."""
+SUMS = {"cumsum": ("sum", "add"), "cumprod": ("prod", "mul")}
+"""What a running sum or product comes to, and how it goes on."""
 
 
 def axis_along(op: Op) -> int | None:

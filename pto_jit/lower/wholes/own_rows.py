@@ -81,7 +81,7 @@ from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.lines import STORES, Axis, Lines, root_of
+from pto_jit.lower.wholes.lines import SCANS, STORES, Axis, Lines, root_of
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import EXTREMES, ROOM, along, room
 from pto_jit.lower.wholes.passes import body_in_passes
@@ -89,8 +89,9 @@ from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen, replace
 
-_FEW, _LEAST = 128, 64
-"""Lines of an axis that is not gone over in passes, at most; elements of a row that are taken at a time, at least."""
+_FEW, _LEAST, _SCANNED = 128, 64, 256
+"""Lines of an axis that is not gone over in passes, at most; elements of a row that are taken at a time, at least, and
+those of several rows that are scanned, at most."""
 
 
 def with_passes(func: Func, parts: Parts, decisions: list[Decision]) -> Func:
@@ -127,7 +128,7 @@ def _in_passes_if_long(divider: LoopsOverParts, stmt: Stmt) -> list[Stmt] | None
     scalars = Scalars(divider.known.names, scope.loc)
     lines = Lines(tuple(rows.ops), divider.kept)
     limit = room(lines, rows.short(lines), rows.ops, divider.known, scalars, divider.parts.limits())
-    if limit is None or limit.row is None or isinstance(limit.elements, Const):
+    if limit is None or isinstance(limit.elements, Const) or (limit.row is None and not divider.parts.flat):
         return None
     passes = rows.in_passes(lines, scalars)
     if passes is None:
@@ -301,7 +302,9 @@ class _Rows:
         every = [axis for op in ops for v in (*op.args, *op.results) for axis in lines.axes(v).values()]
         rows: list[DividedLine] = []
         short = {line.axis: line.part for line in self.short(lines)}
-        part = max(_LEAST, min(part, 2 * part // prod(short.values())))
+        if any(n > 1 for n in short.values()):
+            part = max(_LEAST, min(part, 2 * part // prod(short.values())))
+            part = min(part, _SCANNED) if any(op.op in SCANS for op in ops) else part
         for row in dict.fromkeys(every):
             if row in short:
                 continue

@@ -34,19 +34,22 @@ After::
       ENDFOR
     ENDIF
 
-So one more kernel is written, and the host launches it where a row does not fit.
+So one more kernel is written, and the host launches it where a row does not fit.  Running sums and products along rows
+go on from part to part, in each pass that needs them, where a core has the parts of a row one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from pto_jit.dtypes import f32, i32
 from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import rename
 from pto_jit.lower.groups.axes import is_elementwise, reduced_axes, touches_tiles
 from pto_jit.lower.names import Scalars, index, source_name
-from pto_jit.lower.wholes.lines import STORES, Axis
+from pto_jit.lower.reductions.accumulate import identity
+from pto_jit.lower.wholes.lines import STORES, SUMS, Axis
 from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import combining, divides, starting, working
 from pto_jit.slotted import replace
@@ -65,11 +68,13 @@ def in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> list[
 
 def body_in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> Block | None:
     """What a loop does for one of its lines, in passes over rows of it; None as above."""
-    return _Passes(loops, ops, rows).inside() if _are_known(loops, ops, {row.axis for row in rows}) else None
+    known = _are_known(loops, ops, {row.axis for row in rows}, running=not loops.bounded)
+    return _Passes(loops, ops, rows).inside() if known else None
 
 
-def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis]) -> bool:
-    """Whether operations are elementwise, or reduce rows; and nothing is loaded that may have been stored before."""
+def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis], *, running: bool = False) -> bool:
+    """Whether operations are elementwise, or reduce rows, or with `running` scan them forwards; and nothing is loaded
+    that may have been stored before."""
     lines = loops.lines
     stored = False
     for op in ops:
@@ -82,6 +87,9 @@ def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis]) -> bool:
         if divides(op):
             own = lines.axes(op.args[0])
             if not rows.issuperset(own[k] for k in reduced_axes(op) if k in own):
+                return False
+        elif running and op.op in SUMS:
+            if op.attr("reverse") or op.args[0].type.dtype not in (f32, i32):  # type: ignore[union-attr]
                 return False
         elif op.op == "valid":
             if int(op.attr("axis")) not in lines.axes(op.args[0]):  # type: ignore[call-overload]
@@ -162,10 +170,32 @@ class _Passes:
         at = self.loops.at[row.axis] = self.loops.first(self.ops)
         inner = Scalars(self.names, self.loc)
         self.loops.extents[row.axis] = self._some(row, inner)
-        made = [s for op in self._needed(last) for s in self.loops.smaller(op)]
-        made += [s for op in last if op.op in STORES for s in self.loops.smaller(op)]
+        starts, made = list[Stmt](), list[Stmt]()
+        for op in (*self._needed(last), *(op for op in last if op.op in STORES)):
+            runs = op.op in SUMS and self.loops.lines.place(op.args[0], row.axis) == int(op.attr("axis"))  # type: ignore
+            made += self._running(op, row, starts) if runs else self.loops.smaller(op)
         body = (*inner.block, *rename(tuple(made), own), *more)
-        return [For("sequential", at, index(0), row.extent, index(row.part), body, loc=self.loc)]
+        return [*starts, For("sequential", at, index(0), row.extent, index(row.part), body, loc=self.loc)]
+
+    def _running(self, op: Op, row: DividedLine, starts: list[Stmt]) -> list[Stmt]:
+        """A running sum or product of a part, from what those before come to on; starts: what that begins with."""
+        fold, both = SUMS[op.op]
+        *before, scan = self.loops.smaller(op)
+        assert isinstance(scan, Op)
+        (result,), (part,), k = scan.results, scan.args, self.loops.lines.place(op.args[0], row.axis)
+        typ = result.type
+        assert isinstance(typ, TileType)
+        line = TileType(typ.dtype, tuple(1 if j == k else n for j, n in enumerate(typ.shape)))
+        name = source_name(result.name)
+        mine = self.names.fresh(f"{name}.own", typ)
+        sofar, some, more = (self.names.fresh(f"{name}.{w}", line) for w in ("before", "part", "more"))
+        sides = (index(1) if j == k else side for j, side in enumerate(self._sides(op.args[0])))
+        starts.append(Op("full", (sofar,), (identity(both, typ.dtype), *sides), (), (), op.loc))
+        return [
+            *before, replace(scan, results=(mine,)), Op(both, (result,), (sofar, mine), (), (), op.loc),
+            Op(fold, (some,), (part,), (("axes", (k,)), ("keepdims", True)), (), op.loc),
+            Op(both, (more,), (sofar, some), (), (), op.loc), Op("copy", (sofar,), (more,), (), (), op.loc),
+        ]  # fmt: skip
 
     def _needed(self, last: Collection[Op]) -> list[Op]:
         """The operations on rows that others need, in order."""

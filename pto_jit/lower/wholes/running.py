@@ -50,14 +50,11 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, index, source_name, with_own_regions
 from pto_jit.lower.reductions.accumulate import identity
 from pto_jit.lower.wholes.chunks import ROWS, ChunkLoops, Chunks, chunks_of
-from pto_jit.lower.wholes.lines import SCANS, Axis
+from pto_jit.lower.wholes.lines import SCANS, SUMS, Axis
 from pto_jit.lower.wholes.memory import CutError, Store, TilesInMemory, stored
 from pto_jit.lower.wholes.parted import PartLoops
 from pto_jit.lower.wholes.sizes import Size
 from pto_jit.slotted import frozen, replace
-
-_FOLDS = {"cumsum": ("sum", "add"), "cumprod": ("prod", "mul")}
-"""What a scan comes to, and how it goes on."""
 
 
 @frozen
@@ -80,19 +77,19 @@ class Scan:
     @property
     def work(self) -> tuple[DType, ...]:
         kinds = tuple(a.type.dtype for a in self.op.args)  # type: ignore[union-attr]
-        return tuple(f32 if k.kind == "f" and k.bits == 16 else k for k in kinds) if self.op.op in _FOLDS else kinds
+        return tuple(f32 if k.kind == "f" and k.bits == 16 else k for k in kinds) if self.op.op in SUMS else kinds
 
     @property
     def start(self) -> Const | None:
         """The state that changes nothing, if there is one."""
-        return identity(_FOLDS[self.op.op][1], self.work[0]) if self.op.op in _FOLDS else None
+        return identity(SUMS[self.op.op][1], self.work[0]) if self.op.op in SUMS else None
 
     def come_to(self, tiles: Sequence[Operand], results: Sequence[Var]) -> Op:
         """What tiles come to along the axis, which stays."""
         loc = self.op.loc
-        if self.op.op in _FOLDS:
+        if self.op.op in SUMS:
             attrs: tuple[Any, ...] = (("axes", (self.axis,)), ("keepdims", True))
-            return Op(_FOLDS[self.op.op][0], tuple(results), tuple(tiles), attrs, (), loc)
+            return Op(SUMS[self.op.op][0], tuple(results), tuple(tiles), attrs, (), loc)
         (region,), count = self.op.regions, len(tiles)
         if self.backwards:  # what comes last is the first operand
             region = replace(region, params=(*region.params[count:], *region.params[:count]))
@@ -101,8 +98,8 @@ class Scan:
 
     def combined(self, before: Sequence[Operand], tiles: Sequence[Operand], results: Sequence[Var]) -> Op:
         """States, and those after them."""
-        if self.op.op in _FOLDS:
-            return Op(_FOLDS[self.op.op][1], tuple(results), (*before, *tiles), (), (), self.op.loc)
+        if self.op.op in SUMS:
+            return Op(SUMS[self.op.op][1], tuple(results), (*before, *tiles), (), (), self.op.loc)
         return Op("map", tuple(results), (*before, *tiles), (), self.op.regions, self.op.loc)
 
     def elementwise(self) -> Op:

@@ -41,8 +41,8 @@ def write_fold(w: VectorWriter, op: Op) -> None:
     if op.attr("init"):
         folded = apply(w, op.regions[0], [*op.args[count:], *folded], loc)
     for value, result in zip(folded, op.results, strict=True):
-        shape = w.result_shape(result, value.span, value.capacity, value.valid)
-        shown = Value(value.name, value.dtype, *shape, value.buffer)
+        span, capacity, valid = w.result_shape(result, value.span, value.capacity, value.valid)
+        shown = Value(value.name, value.dtype, span, capacity, valid, value.buffer)
         w.elementwise.unary("TMOV", shown, w.destination(result), loc)
 
 

@@ -48,7 +48,7 @@ def _scan(layers: Layers, op: Op) -> None:
         state = list(results)
 
 
-def _combined(layers: Layers, op: Op, results: Sequence[Var], before: list[Operand], now: list[Operand]) -> None:
+def _combined(layers: Layers, op: Op, results: Sequence[Var], before: Sequence[Operand], now: list[Operand]) -> None:
     """One state after another."""
     name = _SUMS.get(op.op, "map")
     layers.out.append(_own(layers, Op(name, tuple(results), (*before, *now), (), op.regions, op.loc)))

@@ -69,7 +69,7 @@ def in_single(func: Func) -> Func:
         if not isinstance(stmt, Op) or not any(v.name in single for v in (*uses(stmt), *defs(stmt))):
             return stmt
         args = tuple(_retyped(a) if isinstance(a, Const) or a.name in single else a for a in stmt.args)
-        results = tuple(_retyped(r) if r.name in single else r for r in stmt.results)
+        results = tuple(_retyped_var(r) if r.name in single else r for r in stmt.results)
         if stmt.op != "cast":
             return replace(stmt, args=args, results=results)
         (result,) = results
@@ -157,3 +157,9 @@ def _retyped(value: Operand) -> Operand:
     if not isinstance(typ, (ScalarType, TileType)) or typ.dtype != f64:
         return value
     return replace(value, type=replace(typ, dtype=f32))
+
+
+def _retyped_var(var: Var) -> Var:
+    out = _retyped(var)
+    assert isinstance(out, Var)
+    return out

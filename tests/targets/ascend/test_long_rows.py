@@ -55,6 +55,30 @@ def largest(columns: int) -> Any:
     return kernel
 
 
+def sampled(rows: int, columns: int | None) -> Any:
+    """Running sums of probabilities, and the place where they are large enough."""
+
+    @pto.jit
+    def kernel(x: pl.Tensor, y: pl.Tensor, places: pl.Tensor):
+        for i in pl.range(0, x.shape[0], rows, parallel=True):
+            t = pl.load(x, [i, 0], [rows, x.shape[1] if columns is None else columns])
+            p = pl.exp(t - pl.max(t, axis=1, keepdims=True))
+            c = pl.cumsum(p, axis=1) / pl.sum(p, axis=1, keepdims=True)
+            pl.store(c, [i, 0], y)
+            pl.store(pl.sum(pl.where(c < 0.5, 1.0, 0.0).to(pl.f32), axis=1, keepdims=True), [i, 0], places)
+
+    return kernel
+
+
+@pto.jit
+def wrapped(n: pl.Tensor, sums: pl.Tensor, products: pl.Tensor):
+    """Of integers, which wrap, along rows and down columns."""
+    for i in pl.range(0, n.shape[0], 4, parallel=True):
+        t = pl.load(n, [i, 0], [4, LONG])
+        pl.store(pl.cumsum(t, axis=1).to(pl.i32) + t, [i, 0], sums)
+        pl.store(pl.cumprod(pl.cumsum(t, axis=0).to(pl.i32), axis=1).to(pl.i32), [i, 0], products)
+
+
 def matrix(columns: int | None) -> Any:
     return pto.spec((None, columns), F)
 
@@ -66,6 +90,8 @@ for rows in (1, 8, 16):
         CASES[f"softmax_{rows}_{columns}"] = softmax(rows, columns), (matrix(columns),) * 2
         CASES[f"norm_{rows}_{columns}"] = layer_norm(rows, columns), (
             matrix(columns), pto.spec((columns,), F), matrix(columns), matrix(1))  # fmt: skip
+        CASES[f"sampled_{rows}_{columns}"] = sampled(rows, columns), (*(matrix(columns),) * 2, matrix(1))
+CASES["wrapped"] = wrapped, (pto.spec((None, LONG), pl.i32),) * 3
 CASES["largest"] = largest(30000), (matrix(30000), pto.spec((None,), pl.i32), pto.spec((None,), F))
 
 
@@ -78,7 +104,7 @@ close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", [n for n in CASES if n != "largest"])
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("largest", "wrapped")])
 @pytest.mark.parametrize("count", [11, 16])
 def test_rows(programs: Programs, name: str, count: int) -> None:
     """Rows are cut at the end of the tensor; of those of run-time extents short ones have a kernel of their own."""
@@ -90,7 +116,21 @@ def test_rows(programs: Programs, name: str, count: int) -> None:
         if kind == "norm":
             inputs["w"] = rng.standard_normal(columns, np.float32)
             outputs["means"] = np.zeros((len(x), 1), np.float32)
-        check_interpreted(programs, CASES[name][0], name, inputs, outputs, close)
+        if kind == "sampled":
+            outputs["places"] = np.zeros((len(x), 1), np.float32)
+        check_interpreted(programs, CASES[name][0], name, inputs, outputs, close_places if kind == "sampled" else close)
+
+
+def close_places(mine: np.ndarray, wanted: np.ndarray, err_msg: str) -> None:
+    """Where sums are next to a half they may be on the other side of it."""
+    np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=2 if err_msg == "places" else 1e-5, err_msg=err_msg)
+
+
+@needs_compiler
+def test_running_sums_of_integers(programs: Programs) -> None:
+    n = np.random.default_rng(2).integers(-(2**31), 2**31, (6, LONG)).astype(np.int32)
+    outputs = {k: np.zeros_like(n) for k in ("sums", "products")}
+    check_interpreted(programs, wrapped, "wrapped", {"n": n}, outputs)
 
 
 @needs_compiler
