@@ -82,9 +82,9 @@ def scattered(x: pl.Tensor, index: pl.Tensor, out: pl.Tensor):
 
 @pto.jit
 def chosen_doubles(x: pl.Tensor, out: pl.Tensor):
-    """Numbers of Python, which are f64, for truth values: no tile is of that type before."""
+    """Numbers of Python, which are f64, and not all f32, for truth values: no tile is of that type before."""
     for r in pl.range(0, x.shape[0], 8, parallel=True):
-        pl.store(pl.where(pl.load(x, [r, 0], [8, 64]) > 0, 2.0, 3.0), [r, 0], out)
+        pl.store(pl.where(pl.load(x, [r, 0], [8, 64]) > 0, 2.1, 3.0), [r, 0], out)
 
 
 @pto.jit
@@ -92,8 +92,9 @@ def of_doubles(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
     pl.store(pl.load(a) @ pl.load(b), [0, 0], out)
 
 
+BYTES = pto.spec((None, None), pl.u8)
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "scattered": (scattered, (MATRIX, pto.spec((None, None), pl.i32), MATRIX), "`pl.scatter` of tiles"),
+    "scattered": (scattered, (BYTES, pto.spec((None, None), pl.i32), BYTES), "`pl.scatter` like this"),
     "of_doubles": (of_doubles, (pto.spec((None, None), pl.f64),) * 3, "matrix products of f64"),
     "chosen_doubles": (chosen_doubles, (MATRIX, MATRIX), "tiles of f64"),
     "wide": (wide, (MATRIX, 1.5, MATRIX), "`mul` of numbers of f64"),
