@@ -44,6 +44,8 @@ _COMPARED = frozenset("eq ne lt le gt ge isnan isinf isfinite".split())
 
 def in_single(func: Func) -> Func:
     """A flat function that computes in f32 where that gives the same."""
+    if not any(type(s) is Op and any(map(_is_wide, s.results)) for s in statements(func.body)):
+        return func
     made = {s.results[0].name: s for s in statements(func.body) if isinstance(s, Op) and len(s.results) == 1}
     counts = def_counts(func.body)
     wide = {name: s for name, s in made.items() if _is_wide(s.results[0]) and counts[name] == 1 and not s.regions}
