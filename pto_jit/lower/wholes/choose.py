@@ -17,7 +17,7 @@ from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.folded import FoldLoops, folded_axes
 from pto_jit.lower.wholes.known import Known
-from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines
+from pto_jit.lower.wholes.lines import STORES, Axis, Kept, Lines, load_and_transpose
 from pto_jit.lower.wholes.parted import DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import EXTREMES, Limits, looked_for
 from pto_jit.lower.wholes.passes import in_passes
@@ -268,16 +268,8 @@ class LoopsOverParts:
         axes: Any = maker.attr("axes") if maker is not None and maker.op == "tensor_transpose" else None
         if maker is None or axes is None or axes[-1] == len(axes) - 1 or not self.parts.square:
             return (op,)
-        rank, result = len(axes), op.results[0]
-        of = [axes.index(k) for k in range(rank)]
-        assert isinstance(result.type, TileType)
-        typ = TileType(result.type.dtype, tuple(result.type.shape[k] for k in of))
-        loaded = self.known.names.fresh(source_name(result.name), typ)
-        places = (*(op.args[1 + k] for k in of), *(op.args[1 + rank + k] for k in of), *op.args[1 + 2 * rank :])
-        return (
-            replace(op, args=(maker.args[0], *places), results=(loaded,)),
-            Op("transpose", (result,), (loaded,), (("axes", axes),), (), op.loc),
-        )
+        fresh = self.known.names.fresh
+        return load_and_transpose(op, maker.args[0], axes, lambda name, typ: fresh(source_name(name), typ))
 
     def _parts(
         self, tile: Var, lines: Lines, found: dict[Axis, Operand], exchanged: Collection[Axis]

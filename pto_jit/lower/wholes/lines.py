@@ -14,6 +14,7 @@ from pto_jit.ir.nodes import Block, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, statements
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.slotted import replace
 
 Axis = tuple[str, int]
 """The name of a tile, and which of its axes."""
@@ -161,3 +162,20 @@ def root_of(tensor: Operand, views: dict[str, Operand]) -> str:
     assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
     made = views.get(tensor.name)
     return tensor.name if made is None else root_of(made, views)
+
+
+def load_and_transpose(
+    load: Op, source: Operand, axes: tuple[int, ...], fresh: Callable[[str, TileType], Var]
+) -> tuple[Op, Op]:
+    """A load of a transposed tensor as one of the tensor that it is a view of, and a transpose.
+
+    source: that tensor; axes: those of it that the axes of the view are; fresh: names the tile that is loaded.
+    """
+    rank, result = len(axes), load.results[0]
+    of = [axes.index(k) for k in range(rank)]
+    assert isinstance(result.type, TileType)
+    loaded = fresh(result.name, TileType(result.type.dtype, tuple(result.type.shape[k] for k in of)))
+    args = load.args
+    places = (*(args[1 + k] for k in of), *(args[1 + rank + k] for k in of), *args[1 + 2 * rank :])
+    turned = replace(load, args=(source, *places), results=(loaded,))
+    return turned, Op("transpose", (result,), (loaded,), (("axes", axes),), (), load.loc)

@@ -25,10 +25,11 @@ from pto_jit.ir.nodes import Block, Func, Op, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, def_counts, rewrite_block, statements, uses
 from pto_jit.lower.names import Taken, unused
+from pto_jit.lower.wholes.lines import load_and_transpose
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.thin import multiplies_matrices
 
-_EXCHANGED = (("axes", (1, 0)),)
+_EXCHANGED = (1, 0)
 
 
 def turn_loads(func: Func) -> Func:
@@ -53,24 +54,20 @@ class _Turner:
     def statement(self, stmt: Stmt) -> Block | None:
         if not isinstance(stmt, Op) or stmt.op != "load" or not self._is_operand(stmt.results[0]):
             return None
-        tensor, *places = stmt.args
+        tensor = stmt.args[0]
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         if tensor.type.rank != 2 or not self._is_transposed(tensor):
             return None
         maker = self.views[tensor.name]
         made: list[Stmt] = []
-        if maker.op == "tensor_transpose":
-            source = maker.args[0]
-        else:
-            typ = TensorType(tensor.type.dtype, tensor.type.shape[::-1], "strided")
-            source = Var(unused(f"{tensor.name}.turned", self.taken, "."), typ)
-            made.append(Op("tensor_transpose", (source,), (tensor,), _EXCHANGED, (), stmt.loc))
-        tile = stmt.results[0]
-        assert isinstance(tile.type, TileType)
-        turned = Var(unused(f"{tile.name}.turned", self.taken, "."), TileType(tile.type.dtype, tile.type.shape[::-1]))
-        row, column, rows, columns, *pad = places
-        made.append(replace(stmt, args=(source, column, row, columns, rows, *pad), results=(turned,)))
-        return (*made, Op("transpose", (tile,), (turned,), _EXCHANGED, (), stmt.loc))
+        source = maker.args[0]
+        if maker.op != "tensor_transpose":
+            source = self._fresh(tensor.name, TensorType(tensor.type.dtype, tensor.type.shape[::-1], "strided"))
+            made.append(Op("tensor_transpose", (source,), (tensor,), (("axes", _EXCHANGED),), (), stmt.loc))
+        return (*made, *load_and_transpose(stmt, source, _EXCHANGED, self._fresh))
+
+    def _fresh(self, name: str, typ: TensorType | TileType) -> Var:
+        return Var(unused(f"{name}.turned", self.taken, "."), typ)
 
     def _is_operand(self, tile: Var) -> bool:
         """Whether products of matrices, and nothing else, read a tile, as one of the two that they multiply."""
