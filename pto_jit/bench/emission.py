@@ -21,7 +21,7 @@ from pto_jit.bench.frontend import Cost, kernel_of, kernel_text
 from pto_jit.codegen import compile_program
 from pto_jit.compiler import Stages, run_passes
 from pto_jit.errors import TargetError
-from pto_jit.ir.nodes import Module
+from pto_jit.ir.nodes import Module, Op
 from pto_jit.ir.verify import verify
 from pto_jit.lower.pipeline import passes_for
 from pto_jit.options import Options
@@ -133,7 +133,7 @@ def emission(repetitions: int = 9, kernels: Sequence[str] = tuple(KERNELS)) -> l
             program = compile_program(function, params, options=options)
             verify(program.module, infer)
             try:
-                times = [_written(program.module, options) for _ in range(repetitions)]
+                times = [_written(program.module, options, dict(program.typed)) for _ in range(repetitions)]
             except TargetError:
                 continue
             passes, writing = (statistics.median(t) for t in zip(*times, strict=True))
@@ -143,15 +143,15 @@ def emission(repetitions: int = 9, kernels: Sequence[str] = tuple(KERNELS)) -> l
     return out
 
 
-def _written(module: Module, options: Options) -> tuple[float, float]:
-    """CPU seconds of the passes and of the text."""
+def _written(module: Module, options: Options, typed: dict[int, Op]) -> tuple[float, float]:
+    """CPU seconds of the passes and of the text; `typed`: operations that were verified, as the front end has them."""
     from pto_jit.building import collector_paused
 
     _forget()
     with collector_paused():
         start = time.thread_time()
         stages = Stages(modules={"source": module})
-        run_passes(stages, passes_for(options.target), options)
+        run_passes(stages, passes_for(options.target), options, typed)
         between = time.thread_time()
         _files(stages, options)
         return between - start, time.thread_time() - between

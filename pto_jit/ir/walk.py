@@ -102,8 +102,8 @@ class Told:
     free: dict[str, tuple[Var, Stmt]] | None = None
 
 
-_LARGE = 12  # statements
-_BLOCKS = 64
+_LARGE = 6  # statements
+_BLOCKS = 512
 _recent: dict[int, Told] = {}
 """The last large blocks that somebody asked about: passes ask the same about the same body, over and over.  The key is
 the block's identity, which nobody else gets while it is kept here; a block never changes."""

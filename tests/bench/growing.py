@@ -33,9 +33,9 @@ def calls(name: str, size: int, target: str) -> int:
     function, params = kernel_of(KERNELS[name](size), f"<emission of {name} {size}>", name, (x, x, x, 0.5))
     options = Options(target=target)
     program = compile_program(function, params, options=options)
-    emission._written(program.module, options)  # imports
+    emission._written(program.module, options, dict(program.typed))  # imports
     with cProfile.Profile() as profile:
-        emission._written(program.module, options)
+        emission._written(program.module, options, dict(program.typed))
     return sum(count for _, count, *_ in pstats.Stats(profile).stats.values())  # type: ignore[attr-defined]
 
 

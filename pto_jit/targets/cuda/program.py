@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import TargetError
@@ -165,14 +166,23 @@ def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int, fittin
         refuse_misfits(kernel, shared_limit)
     except TargetError as refusal:
         divided = list(in_smaller_parts(func)) if kernel.kind == "fragments" else []
-        parts = [write(part, ahead=ahead) for ahead in (True, False) for part in divided]
-        for limit in (min(shared_limit, SMALLEST), shared_limit):
-            for part in parts:
-                with suppress(TargetError):
-                    refuse_misfits(part, limit)
-                    return part
+        part = cache(lambda at, ahead: write(divided[at], ahead=ahead))
+        for limit, ahead in product((min(shared_limit, SMALLEST), shared_limit), (True, False)):
+            if divided and ahead and not _fits(part(len(divided) - 1, ahead), limit):
+                continue  # no need to write larger ones
+            for at in range(len(divided)):
+                if _fits(part(at, ahead), limit):
+                    return part(at, ahead)
         raise refusal
     return kernel
+
+
+def _fits(kernel: Kernel, shared_limit: int) -> bool:
+    try:
+        refuse_misfits(kernel, shared_limit)
+    except TargetError:
+        return False
+    return True
 
 
 def _has_few_rows(kernel: Kernel) -> bool:
