@@ -97,11 +97,14 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+_FEW = 1000  # objects: Python 3.12 keeps some hundreds of its own frozen
+
+
 @cache
 def _grow_old() -> None:
     """Once in a process: take all objects for old ones.  Most that the first compilation makes are modules, functions
     and classes, and the collector would look at all of them as soon as it goes on: for a tenth of that compilation."""
-    if gc.get_freeze_count() == 0:  # else somebody keeps objects frozen
+    if gc.get_freeze_count() < _FEW:  # else somebody keeps objects frozen
         gc.freeze()
         gc.unfreeze()
 

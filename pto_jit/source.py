@@ -5,8 +5,8 @@ A whole file is parsed once (cached by its text) and a function is the node that
 `def` or `lambda` that starts on the code's first line and encloses all positions the code records.  Nothing is
 dedented, cut out or searched for with a pattern, so several lambdas on one line, decorators, nested functions and
 multi-line strings are not special cases.  Source comes through `linecache`, which also knows the cells of notebooks,
-doctests and, from Python 3.13, the interactive prompt; what was typed at an older one is in the history of its line
-editor.
+doctests and, from Python 3.13, the interactive prompt and the text after `-c`; what was typed at an older prompt is in
+the history of its line editor.
 """
 
 from __future__ import annotations
@@ -154,10 +154,11 @@ def _is_of(file: SourceFile, filename: str) -> bool:
 
 
 def _locate(code: CodeType, fn: FunctionType) -> Located:
+    _keep_lines(code)
     for attempt in (0, 1):
         if attempt:
             linecache.checkcache(code.co_filename)
-        file = load_file(code.co_filename, fn.__globals__)
+        file = _file_of(code, fn)
         if file is None:
             continue
         candidates = _candidates(file, code)
@@ -170,7 +171,7 @@ def _locate(code: CodeType, fn: FunctionType) -> Located:
             )
         if candidates and not (_changed_since_start(code.co_filename) and not _same_code(file, code)):
             return Located(file, min(candidates, key=_extent))
-    if load_file(code.co_filename, fn.__globals__) is None:
+    if _file_of(code, fn) is None:
         file = _typed(code) if code.co_filename == "<stdin>" else None
         if file is not None:
             return Located(file, min(_candidates(file, code), key=_extent))
@@ -186,6 +187,26 @@ def _locate(code: CodeType, fn: FunctionType) -> Located:
         code="PTO-S002",
         hint="import the module again (importlib.reload) or restart Python",
     )
+
+
+def _file_of(code: CodeType, fn: FunctionType) -> SourceFile | None:
+    """The parsed file that a code object says it is from, None when there is no such text.
+
+    "<string>" is the text after `-c` from Python 3.13 on, but also what `exec` calls any text (the methods that
+    dataclasses and named tuples make, for example): only code that comes out of that text is from it.
+    """
+    file = load_file(code.co_filename, fn.__globals__)
+    if file is not None and code.co_filename == "<string>" and not _same_code(file, code):
+        return None
+    return file
+
+
+def _keep_lines(code: CodeType) -> None:
+    """From Python 3.14 on, what was typed is told by its code alone: give it to all who ask `linecache` by its name."""
+    lines = getattr(linecache, "_getlines_from_code", lambda code: [])(code)
+    if lines and code.co_filename not in linecache.cache:
+        text = "".join(lines)
+        linecache.cache[code.co_filename] = (len(text), None, list(lines), code.co_filename)
 
 
 def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:
