@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from pto_jit import dtypes
+from pto_jit.arguments import Parameters
 from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param, TensorParam, leaves
 from pto_jit.compiled import WrittenCompiled, device_files
@@ -21,11 +23,13 @@ from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
 from pto_jit.reading import Arguments
+from pto_jit.repeated import Repeated
 from pto_jit.results import arranging, is_arranged, result_plan
 from pto_jit.slotted import mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
 from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
+from pto_jit.targets.cuda.replay import Recorded, record
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST
 
 _LEGACY = 1
@@ -74,13 +78,32 @@ class DeviceKernel:
         device = driver.device_of(view.pointer for _, view in call.tensors if 0 not in view.shape)
         with device.active():
             raise_failure(self.built.program.host, device)
-            stream, *others = _streams(call, device.ordinal)
-            if others:
-                device.wait_for(others, stream)
-            result = self._run(device, call, stream)
-            for other in others:
-                device.wait_for((stream,), other)
-            return result
+            with on_stream_of([view for _, view in call.tensors], device) as stream:
+                return self._run(device, call, stream)
+
+    def recorded(self, call: Arguments) -> Recorded | None:
+        """What a call that was launched enqueues; None where that depends on more than `Repeated` compares."""
+        from pto_jit.targets.cuda import driver
+
+        device = driver.device_of(view.pointer for _, view in call.tensors if 0 not in view.shape)
+        return record(self.built.program.host, device, _arguments(call))
+
+    def launch_again(self, recorded: Recorded, views: Sequence[Any]) -> Any:
+        """The same for a call that was recorded with tensors like these; NotImplemented, and nothing was enqueued, for
+        what needs a closer look."""
+        from pto_jit.targets.cuda import driver
+
+        device: Any = recorded.device  # a `CudaDevice`
+        where = device if device.alone else driver.device_of(v.pointer for v in views if 0 not in v.shape)
+        if not (device is where is driver.device(device.ordinal) and device.is_active):
+            return NotImplemented
+        raise_failure(self.built.program.host, device)
+        with on_stream_of(views, device) as stream:
+            results = recorded.run([v.pointer for v in views], [v.owner for v in views], stream)
+            if results is None:
+                return NotImplemented
+            torch = bool(views) and views[0].is_torch
+            return self._arranged(tuple(_returned(r, device, torch, stream) for r in results))
 
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Callable[[], Any]:
         """A prepared launch, which keeps the arguments alive."""
@@ -134,6 +157,19 @@ class DeviceCompiled(WrittenCompiled):
     """`Compiled` for a device: the last stage is the host code and one in-core function per kernel."""
 
     _device = True
+
+    def __init__(self, parameters: Parameters, kernel: Any) -> None:
+        super().__init__(parameters, kernel)
+        self._repeated = Repeated()
+
+    def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        __tracebackhide__ = True
+
+        def launch() -> tuple[Any, DeviceKernel, Arguments]:
+            call, values = self._matching(args, kwargs or {})
+            return self._kernel.launch(call, values), self._kernel, call
+
+        return self._repeated.call(self._parameters.bind(args, kwargs)[1], None, launch)
 
     def _files(self, name: str | None) -> dict[str, str]:
         """The kernels, the headers they include, the program in `.pto` form, and a README with the command that
@@ -219,13 +255,24 @@ def _planned(plan: Any) -> Any:
     return tuple(_planned(p) for p in plan)
 
 
-def _streams(call: Arguments, ordinal: int) -> list[int]:
-    """The streams on which the tensors of a call are made, each once: the current one of their library, or the one that
-    their interface names.  A launch goes to the first, waits for the others, and they for it; cupy's, or the default
-    one, where no tensor has any."""
+@contextmanager
+def on_stream_of(views: Sequence[Any], device: Any) -> Iterator[int]:
+    """The stream for a launch with tensors: the first on which they are made.  It waits for the others, and they for
+    what is enqueued inside."""
+    stream, *others = _streams(views, device.ordinal)
+    if others:
+        device.wait_for(others, stream)
+    yield stream
+    for other in others:
+        device.wait_for((stream,), other)
+
+
+def _streams(views: Sequence[Any], ordinal: int) -> list[int]:
+    """The streams on which tensors are made, each once: the current one of their library, or the one that their
+    interface names; cupy's, or the default one, where no tensor has any."""
     found: dict[int, None] = {}
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    for kind in dict.fromkeys(_library_of(view) for _, view in call.tensors):
+    for kind in dict.fromkeys(map(_library_of, views)):
         if kind == "torch" and torch is not None:
             found[int(torch.cuda.current_stream(ordinal).cuda_stream)] = None
         elif kind == "cupy" and cupy is not None:

@@ -8,7 +8,6 @@ it for the fast path where that is sound, and runs it.
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pto_jit.arguments import Parameters
+from pto_jit.bound import BoundKernel
 from pto_jit.building import Built, build, making
 from pto_jit.codegen.fingerprint import Fingerprint, Known, fingerprint
 from pto_jit.codegen.params import Param, hollow
@@ -34,12 +34,12 @@ from pto_jit.reading import Arguments, Spec
 from pto_jit.registering import Containers, runtime_guards
 from pto_jit.results import to_torch
 from pto_jit.runtime import Dispatcher
-from pto_jit.source import KernelMethod
 
 if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
     from pto_jit.device_kernel import DeviceKernel
     from pto_jit.explain import Explanation
+    from pto_jit.repeated import Repeated
     from pto_jit.runtime.graph import TaskGraph
     from pto_jit.source_kernel import SourceKernel
 
@@ -49,7 +49,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _WARN_AFTER = 64  # specialisations of one kernel
-_alive: weakref.WeakSet[Dispatcher | Containers] = weakref.WeakSet()
+_alive: weakref.WeakSet[Dispatcher | Containers | Repeated] = weakref.WeakSet()
 
 
 class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
@@ -69,6 +69,7 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
         self._prints: Known = {}
         self._specializations: list[Specialization] = []
         self._containers = Containers(self._parameters)
+        self._repeated: Repeated | None = None
         functools.update_wrapper(self, fn)
         self.__signature__ = self._parameters.signature
         self.__pto_jit__ = fn
@@ -98,14 +99,30 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
         found = self._containers.call(args, kwargs)
         if found is not NotImplemented:
             return found
-        before = _settings[0]
         names, values = self._parameters.bind(args, kwargs)
+        if self._options.device:
+            content = fingerprint(self.__pto_jit__, self._prints).digest
+            return self._on_device().call(values, content, lambda: self._launch(names, values))
+        return self._launch(names, values)[0]
+
+    def _launch(self, names: list[str], values: list[Any]) -> tuple[Any, Any, Arguments]:
+        """Run the kernel for such arguments; what it returns, which one it was, and what was found of the call."""
+        __tracebackhide__ = True
+        before = _settings[0]
         call = self._parameters.classify(names, values, device=self._options.device)
         self._refuse_specs(names, values)
         kernel = self._kernel(call, self._options)
         kernel.check_writable(call, self._parameters)
         self._register(values, call, kernel, before)
-        return kernel.launch(call, tuple(values))
+        return kernel.launch(call, tuple(values)), kernel, call
+
+    def _on_device(self) -> Repeated:
+        if self._repeated is None:
+            from pto_jit.repeated import Repeated  # here: other targets never need it
+
+            self._repeated = Repeated()
+            _alive.add(self._repeated)
+        return self._repeated
 
     def lend(
         self, other: Dispatcher, values: tuple[Any, ...], convert: Callable[[Any], Any] | None = None,
@@ -333,58 +350,6 @@ class JitMethod(JitFunction[P, R]):
 
         def __get__(self, instance: Any, owner: type | None = None, /) -> Any:
             return self if instance is None else BoundKernel(self, instance)
-
-
-class BoundKernel(KernelMethod, Generic[P, R]):
-    """A compiled method of an object: `layer.forward(x)`, `layer.forward.compile(x)`."""
-
-    __slots__ = ()
-
-    def __init__(self, fn: JitFunction[Any, R], instance: Any) -> None:
-        self.__func__ = fn
-        self.__self__ = instance
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.__func__(self.__self__, *args, **kwargs)
-
-    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
-        """As `JitFunction.compile`, of this object: what is compiled is called like the method, without the object."""
-        return self.__func__.compile(self.__self__, *args, **kwargs).of(self.__self__)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__func__, name)
-        if isinstance(found, types.MethodType) and found.__self__ is self.__func__ and name != "specializations":
-            return functools.partial(found, self.__self__)
-        return found
-
-    @property
-    def __signature__(self) -> Any:
-        signature = self.__func__.__signature__
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
-        return self.__func__.__doc__
-
-    def __eq__(self, other: object) -> bool:
-        """As bound methods compare: one function of one object."""
-        if not isinstance(other, BoundKernel):
-            return NotImplemented
-        return self.__func__ is other.__func__ and self.__self__ is other.__self__
-
-    def __hash__(self) -> int:
-        return hash((id(self.__func__), id(self.__self__)))
-
-    def __reduce__(self) -> Any:
-        """Pickled and copied like a bound method: the method of that name of the object."""
-        return getattr, (self.__self__, self.__func__.__name__)
-
-    def __deepcopy__(self, memo: Any) -> BoundKernel[P, R]:
-        """The method of a copy of the object."""
-        return BoundKernel(self.__func__, copy.deepcopy(self.__self__, memo))
-
-    def __repr__(self) -> str:
-        return f"<{self.__func__!r} of {self.__self__!r}>"
 
 
 def _both(first: Callable[[Any], Any], last: Callable[[Any], Any], made: Any) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import ml_dtypes
@@ -122,6 +123,8 @@ _OPAQUE_FORMATS = ("E", "2s", "2x", "V2", "=E", "2V")  # how bfloat16 looks in a
 
 def is_torch(kind: type) -> bool:
     """Whether a class is torch's tensor or derived from it."""
+    if kind.__module__ == "torch" and kind.__name__ == "Tensor":
+        return True
     return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__)
 
 
@@ -174,18 +177,25 @@ def _view(
     is_torch: bool,
     device: str = "cpu",
 ) -> TensorView:
-    itemsize = _SIZES[dtype]
+    shape = tuple(shape)
+    layout, strides = _laid_out(shape, tuple(strides), _SIZES[dtype])
+    return TensorView(pointer, shape, strides, dtype, writable, layout, owner, is_torch, device)
+
+
+@lru_cache(1024)
+def _laid_out(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, tuple[int, ...]]:
+    """The layout class, and strides without those that mean nothing: of axes of extent 1, and of empty tensors."""
     layout = layout_of(shape, strides, itemsize)
     if layout == 0:
-        strides = packed_strides(shape, itemsize)
-    elif layout == 1:
+        return layout, packed_strides(shape, itemsize)
+    if layout == 1:
         given: list[int] = []
         step = itemsize
         for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
             given.append(step if extent == 1 else stride)
             step = given[-1] * extent
-        strides = tuple(reversed(given))
-    return TensorView(pointer, tuple(shape), strides, dtype, writable, layout, owner, is_torch, device)
+        return layout, tuple(reversed(given))
+    return layout, strides
 
 
 def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
@@ -195,7 +205,8 @@ def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
             "is a torch tensor that requires grad, and gradients do not flow through a kernel",
             f"pass `{name}.detach()`, or call the kernel in a torch.autograd.Function or under torch.no_grad()",
         )
-    if tensor.device.type != "cpu" and not (device and tensor.device.type == "cuda"):
+    memory = tensor.device.type
+    if memory != "cpu" and not (device and memory == "cuda"):
         _refuse(name, f"is a torch tensor on {tensor.device}", f"pass `{name}.cpu()`")
     if tensor.is_nested:
         _refuse(name, "is a nested torch tensor", f"pass `{name}.to_padded_tensor(value)`, or its tensors one by one")
@@ -215,8 +226,7 @@ def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
     pointer = _torch_pointer(tensor, name)
     if pointer % itemsize:
         _refuse(name, "is not aligned to its element size", f"pass `{name}.clone()`")
-    strides = tuple(step * itemsize for step in tensor.stride())
-    memory = "cpu" if tensor.device.type == "cpu" else "cuda"
+    strides = tuple([step * itemsize for step in tensor.stride()])
     return _view(pointer, tuple(tensor.shape), strides, dtype, True, tensor, True, memory)
 
 

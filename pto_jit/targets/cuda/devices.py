@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -84,6 +84,13 @@ class Device(Protocol):
         self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
         arguments: Sequence[Any], stream: int,
     ) -> None: ...  # fmt: skip
+
+    def prepared(
+        self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
+        arguments: Sequence[Any],
+    ) -> Callable[[int], None]:  # fmt: skip
+        """A launch on a stream to be given, with what the arguments hold at that time."""
+        ...
 
     def allocate(self, size: int, stream: int) -> Any:
         """Memory that lives as long as the returned object, which has `pointer`."""
@@ -160,6 +167,12 @@ class EmulatedDevice:
         fault = function(sizes, ctypes.c_size_t(shared), ctypes.c_uint(self.order), pointers)
         if fault is not None:
             raise LaunchError(f"PTO-X147: the emulated kernel {name} failed: {fault.decode()}")
+
+    def prepared(
+        self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
+        arguments: Sequence[Any],
+    ) -> Callable[[int], None]:  # fmt: skip
+        return lambda stream: self.launch(version, grid, block, shared, arguments, stream)
 
     def allocate(self, size: int, stream: int) -> HostMemory:
         return HostMemory(size)

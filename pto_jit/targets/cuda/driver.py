@@ -12,7 +12,7 @@ import ctypes
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -122,7 +122,7 @@ def _key(kernel: Kernel, spread: Spread) -> str:
 
 
 class CudaDevice:
-    """A GPU, as a `Device`."""
+    """A GPU, as a `Device`; alone: there is no other."""
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
@@ -132,6 +132,7 @@ class CudaDevice:
         self.call("cuDeviceGetCount", ctypes.byref(count))
         if count.value <= ordinal:
             raise api.without_device()
+        self.alone = count.value == 1
         self.call("cuDeviceGet", ctypes.byref(handle), ordinal)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         self._context = context
@@ -160,11 +161,20 @@ class CudaDevice:
         self.call("cuDeviceGetAttribute", ctypes.byref(value), which, handle)
         return value.value
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the device's primary context is the current one of this thread."""
+        return self._current().value == self._context.value
+
+    def _current(self) -> ctypes.c_void_p:
+        context = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(context))
+        return context
+
     @contextmanager
     def active(self) -> Iterator[None]:
         """Inside, the device's primary context is the current one of this thread."""
-        before = ctypes.c_void_p()
-        self.call("cuCtxGetCurrent", ctypes.byref(before))
+        before = self._current()
         if before.value == self._context.value:
             yield
             return
@@ -219,8 +229,22 @@ class CudaDevice:
         self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
         arguments: Sequence[Any], stream: int,
     ) -> None:  # fmt: skip
+        self.prepared(version, grid, block, shared, arguments)(stream)
+
+    def prepared(
+        self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
+        arguments: Sequence[Any],
+    ) -> Callable[[int], None]:  # fmt: skip
+        function = self.library.cuLaunchKernel
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        self.call("cuLaunchKernel", version, *grid, *block, shared, stream, pointers, None)
+        sizes = (*grid, *block, shared)
+
+        def launch(stream: int, kept: Any = (pointers, arguments)) -> None:
+            status = function(version, *sizes, stream, kept[0], None)
+            if status:
+                api.check(self.library, status, "cuLaunchKernel")
+
+        return launch
 
     def wait_for(self, others: Iterable[int], stream: int) -> None:
         """What is enqueued on a stream from here on runs when all that others have now is done."""

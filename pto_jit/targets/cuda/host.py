@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The host side of a compiled program: its scalars are evaluated, its launches enqueued, in the program's order.
 
-What it does is a function of Python's (`hostcode`), which calls the methods of `_Run`; a tensor is a pointer with
+What it does is a function of Python's (`hostcode`), which calls the methods of `Run`; a tensor is a pointer with
 extents and strides.  How a kernel is spread for a size is looked up once.  Nothing waits for the device, except an
 element of a tensor that the host reads.
 """
@@ -74,7 +74,7 @@ class Site:
 
 
 @frozen(eq=False)
-class _Version:
+class Version:
     """A kernel as it was compiled for a launch."""
 
     kernel: Kernel
@@ -94,10 +94,10 @@ class HostProgram:
         self.entry = entry
         self.kernels = {k.name: k for k in kernels}
         self._failures: WeakKeyDictionary[Device, FailureSlot] = WeakKeyDictionary()
-        self._versions: WeakKeyDictionary[Device, dict[tuple[Any, ...], _Version]] = WeakKeyDictionary()
+        self._versions: WeakKeyDictionary[Device, dict[tuple[Any, ...], Version]] = WeakKeyDictionary()
         self._apart = apart_in(entry)
         self._function: Callable[..., tuple[Any, ...]] | None = None
-        self._speaks = any(isinstance(s, Op) and s.op == "print" for s in statements(entry.body))
+        self.speaks = any(isinstance(s, Op) and s.op == "print" for s in statements(entry.body))
 
     def failures(self, device: Device) -> FailureSlot:
         """Where this program's kernels record failures on a device."""
@@ -111,19 +111,22 @@ class HostProgram:
 
         Returns the results: `DeviceTensor`s and Python numbers.
         """
+        if device not in self._versions:
+            self._versions[device] = {}
+            if len(self.kernels) > 1 and not self.speaks:
+                with suppress(Exception):  # whatever it is, the run meets it, too
+                    self.follow(_LookAhead(self, device, stream), arguments)
+        return self.follow(Run(self, device, stream), arguments)
+
+    def follow(self, run: Run, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Let something do what the program says; arguments and results as those of `run`."""
         if self._function is None:
             self._function = host_function(self.entry, self._site)
         given = [
             value if isinstance(value, DeviceTensor) else plain(argument(value, param.type.dtype), param.type)
             for param, value in zip(self.entry.params, arguments, strict=True)
         ]
-        if device not in self._versions:
-            self._versions[device] = {}
-            if len(self.kernels) > 1 and not self._speaks:
-                with suppress(Exception):  # whatever it is, the run meets it, too
-                    self._function(_LookAhead(self, device, stream), *given)
-        values = self._function(_Run(self, device, stream), *given)
-        return tuple(number(v) if isinstance(v, np.generic) else v for v in values)
+        return tuple(number(v) if isinstance(v, np.generic) else v for v in self._function(run, *given))
 
     def _site(self, call: Call) -> Site:
         kernel = self.kernels[call.callee]
@@ -133,7 +136,7 @@ class HostProgram:
         run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
         return Site(call.callee, overlaps, first_iteration(kernel), run)
 
-    def version(self, kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> _Version:
+    def version(self, kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> Version:
         """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs."""
         trips, extents, shapes = size
         known = self._versions[device]
@@ -144,7 +147,7 @@ class HostProgram:
             spread, shared = spread_of(kernel, size, run, device)
             if len(known) >= _MOST_VERSIONS:
                 known.clear()
-            found = known[key] = _Version(kernel, spread, shared, device.prepare(kernel, spread, shared))
+            found = known[key] = Version(kernel, spread, shared, device.prepare(kernel, spread, shared))
         return found
 
 
@@ -156,7 +159,7 @@ def spread_of(kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Devi
     return covering(spread) if covers(kernel, trips) else spread, shared
 
 
-class _Run:
+class Run:
     """What the code of `hostcode` calls: tensors of a device, and launches."""
 
     def __init__(self, program: HostProgram, device: Device, stream: int) -> None:
@@ -221,9 +224,9 @@ class _Run:
         if any(n < 0 for n in shape):
             raise LaunchError(f"a tensor of shape {shape}{_place(op)}")
         count = int(np.prod(shape, dtype=np.int64))
-        memory = self.device.allocate(count * dtype.bytes, self.stream)
+        memory = self.allocated(count * dtype.bytes)
         if filled:
-            self.device.fill(memory.pointer, np.asarray(args[-1], dtype.numpy).tobytes(), count, self.stream)
+            self.fill(memory.pointer, np.asarray(args[-1], dtype.numpy).tobytes(), count)
         return (DeviceTensor(memory.pointer, shape, _packed(shape, dtype.bytes), dtype, memory),)
 
     def _address(self, op: Op, x: DeviceTensor, indices: Sequence[Any]) -> int:
@@ -244,35 +247,49 @@ class _Run:
 
     def setelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[1]
-        self.device.fill(self._address(op, x, args[2:]), np.asarray(args[0], x.dtype.numpy).tobytes(), 1, self.stream)
+        self.fill(self._address(op, x, args[2:]), np.asarray(args[0], x.dtype.numpy).tobytes(), 1)
         return ()
+
+    def allocated(self, size: int) -> Any:
+        """Memory for so many bytes."""
+        return self.device.allocate(size, self.stream)
+
+    def fill(self, pointer: int, element: bytes, count: int) -> None:
+        """Write the bytes of an element so many times."""
+        self.device.fill(pointer, element, count, self.stream)
 
     # -- launches -------------------------------------------------------------------------------------------------
 
     def launch(self, site: Site, args: Sequence[Any]) -> None:
         kernel = self.program.kernels[site.kernel]
         if site.overlaps:
-            args = self._apart(kernel, site, args)
+            args = self.apart(kernel, site, args)
         size = site.size(_Shapes(self.program, self.device, self.stream), *args)
         trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
-        version = self.program.version(kernel, size, self.run_of(site, args), self.device)
+        self.enqueue(self.program.version(kernel, size, self.run_of(site, args), self.device), trips, args)
+
+    def enqueue(self, version: Version, trips: Any, args: Sequence[Any]) -> None:
+        """Launch a version of a kernel whose loops run so often."""
+        blocks = grid(version.kernel, version.spread, trips)
+        self.device.launch(version.compiled, blocks, version.spread.block, version.shared,
+                           self.values(version.kernel, args), self.stream)  # fmt: skip
+
+    def values(self, kernel: Kernel, args: Sequence[Any]) -> list[Any]:
+        """The arguments of a launch as C objects: the kernel's, and where it records a failure."""
         values = [_as_argument(value, p.type, kernel) for value, p in zip(args, kernel.func.params, strict=True)]
         values.append(ctypes.c_void_p(self.program.failures(self.device).address))
-        spread = version.spread
-        self.device.launch(version.compiled, grid(kernel, spread, trips), spread.block, version.shared, values,
-                           self.stream)  # fmt: skip
-
+        return values
 
     def run_of(self, site: Site, args: Sequence[Any]) -> int:
         """How many columns at a time a thread takes in a launch."""
         return _run_of(site.run, args) if site.run > 1 else self.program.kernels[site.kernel].run
 
-    def _apart(self, kernel: Kernel, site: Site, args: Sequence[Any]) -> Sequence[Any]:
+    def apart(self, kernel: Kernel, site: Site, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of a launch, with copies of what it reads where others write: as if all were read before."""
         clash = [(read, written, how) for read, written, how in site.overlaps
-                 if _overlap(args[read], args[written], how.same)]  # fmt: skip
+                 if overlap(args[read], args[written], how.same)]  # fmt: skip
         if not clash:
             return args
         for read, written, how in clash:
@@ -296,7 +313,7 @@ class _Run:
         return DeviceTensor(start + x.pointer - low, x.shape, x.strides, x.dtype, memory)
 
 
-class _LookAhead(_Run):
+class _LookAhead(Run):
     """Begins to compile what the program will launch, until it asks for something that only the device knows."""
 
     def __init__(self, program: HostProgram, device: Device, stream: int) -> None:
@@ -332,7 +349,7 @@ class _UnknownError(Exception):
     """Only the device knows."""
 
 
-class _Shapes(_Run):
+class _Shapes(Run):
     """Views for their extents alone, in the first iteration of loops that may have none."""
 
     def offsets(self, op: Op, args: Sequence[int]) -> list[int]:
@@ -388,7 +405,7 @@ def lie_apart(a: DeviceTensor, b: DeviceTensor) -> bool:
     return False
 
 
-def _overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
+def overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
     """Whether two tensors share memory; same: and are not one region."""
     if lie_apart(a, b):
         return False

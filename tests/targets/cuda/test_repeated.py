@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""Calls like earlier ones enqueue what was recorded of these, and nothing else is done on the host."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit import device_kernel
+from pto_jit.bench.kernels import matrix, rows
+from pto_jit.targets.cuda.host import HostProgram
+
+from .test_driver import OnDevice, fake, library  # noqa: F401  (fixtures)
+
+pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="needs gcc and g++")
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def runs(fake: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:  # noqa: F811
+    """How often host code ran: an item for each time."""
+    found: list[int] = []
+    run = HostProgram.run
+
+    def counted(self: HostProgram, *args: Any) -> Any:
+        found.append(1)
+        return run(self, *args)
+
+    monkeypatch.setattr(HostProgram, "run", counted)
+    return found
+
+
+def f32(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def softmax_of(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_third_call_and_later_ones_launch_without_the_host_code(runs: list[int], fake: Any, compiled: bool) -> None:  # noqa: F811
+    kernel: Any = pto.jit(rows.softmax.__pto_jit__, target="cuda")
+    if compiled:
+        kernel = kernel.compile(OnDevice(f32(5, 40)), OnDevice(f32(5, 40)))
+    for k in range(5):
+        x, y = f32(5, 40), np.zeros((5, 40), np.float32)
+        kernel(OnDevice(x), OnDevice(y))
+        np.testing.assert_allclose(y, softmax_of(x), rtol=1e-5)
+        assert len(runs) == min(k + 1, 2)
+    assert fake.fake_record().decode().count("launch on stream 0") == 5
+
+
+def test_other_extents_strides_and_alignments_are_other_calls(runs: list[int]) -> None:
+    kernel: Any = pto.jit(rows.softmax.__pto_jit__, target="cuda")
+    memory = f32(4096)
+    views = [memory[:200].reshape(5, 40), memory[1:201].reshape(5, 40), memory[:160].reshape(4, 40),
+             memory[:400].reshape(5, 80)[:, ::2], memory[:200].reshape(5, 40)[::-1]]  # fmt: skip
+    for _ in range(4):
+        for x in views:
+            y = np.zeros(x.shape, np.float32)
+            kernel(OnDevice(x), OnDevice(y))
+            np.testing.assert_allclose(y, softmax_of(x), rtol=1e-5)
+    assert len(runs) == 2 * len(views)
+
+
+def test_in_place_is_another_call_and_memory_in_common_takes_the_slow_path(runs: list[int]) -> None:
+    kernel: Any = pto.jit(rows.softmax.__pto_jit__, target="cuda")
+    for k in range(4):
+        x, y, z = f32(5, 40), f32(5, 40), f32(5, 40)
+        expected = softmax_of(z)
+        kernel(OnDevice(x), OnDevice(y))
+        kernel(OnDevice(z), OnDevice(z))
+        np.testing.assert_allclose(y, softmax_of(x), rtol=1e-5)
+        np.testing.assert_allclose(z, expected, rtol=1e-5)
+        assert len(runs) == 2 * min(k + 1, 2)
+    memory = f32(240)
+    with pytest.raises(pto.LaunchError, match="PTO-X131"):
+        kernel(OnDevice(memory[:200].reshape(5, 40)), OnDevice(memory[40:240].reshape(5, 40)))
+
+
+@pto.jit(target="cuda")
+def moved(x, y):
+    n = y.shape[0]
+    y[...] = x[1 : n + 1] * 2
+
+
+def test_what_is_read_is_copied_where_a_repeated_call_would_overwrite_it(fake: Any) -> None:  # noqa: F811
+    for _ in range(4):
+        x, y = f32(65), f32(64)
+        moved(OnDevice(x), OnDevice(y))
+        np.testing.assert_array_equal(y, x[1:] * 2)
+    memory = f32(66)
+    expected = memory[1:65] * 2
+    moved(OnDevice(memory[:65]), OnDevice(memory[2:66]))
+    np.testing.assert_array_equal(memory[2:66], expected)
+
+
+def test_temporaries_are_allocated_and_freed_at_each_call(runs: list[int], fake: Any) -> None:  # noqa: F811
+    kernel: Any = pto.jit(matrix.swiglu.__pto_jit__, target="cuda")
+    for _ in range(4):
+        x, gate, up, down = f32(5, 30), f32(30, 20), f32(30, 20), f32(20, 30)
+        out = np.zeros((5, 30), np.float32)
+        kernel(*map(OnDevice, (x, gate, up, down, out)))
+        g = x @ gate
+        np.testing.assert_allclose(out, (g / (1 + np.exp(-g)) * (x @ up)) @ down, rtol=1e-3, atol=1e-3)
+    gc.collect()
+    said = fake.fake_record().decode()
+    assert len(runs) == 2 and said.count("allocate 400;") == said.count("free 1;") == 8
+
+
+@pto.jit(target="cuda")
+def parts_of(x, s):
+    y = pl.full([x.shape[0], x.shape[1]], 7.0, pl.f32)
+    y[1:, :] = x[1:, :] * s
+    return y, x[1:], x.shape[1] * 2
+
+
+def array_of(result: Any) -> np.ndarray:
+    shown = result.__cuda_array_interface__
+    return np.lib.stride_tricks.as_strided(
+        np.ctypeslib.as_array(ctypes.cast(shown["data"][0], ctypes.POINTER(ctypes.c_float)), (1,)),
+        shown["shape"], shown["strides"],
+    )  # fmt: skip
+
+
+def test_results_are_new_memory_views_of_arguments_and_numbers(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_kernel, "_streams", lambda views, ordinal: [7])
+    kept = []
+    for _ in range(4):
+        x = f32(3, 8)
+        y, rest, n = parts_of(OnDevice(x), 3.0)
+        kept.append((x, y, rest))
+        assert n == 16 and y.__cuda_array_interface__["stream"] == 7
+    for x, y, rest in kept:
+        np.testing.assert_array_equal(array_of(y), np.concatenate([np.full((1, 8), 7, np.float32), x[1:] * 3]))
+        np.testing.assert_array_equal(array_of(rest), x[1:])
+    assert len(runs) == 2
+
+
+@pto.jit(target="cuda")
+def scaled(x, y, s):
+    y[...] = x * s
+
+
+def test_numbers_are_compared_by_kind_and_bit_for_bit(fake: Any) -> None:  # noqa: F811
+    x, y = np.array([1.0, -2.0], np.float32), np.zeros(2, np.float32)
+    for s in (0.0, -0.0, 1, True, 1.0, float("nan"), 2.5) * 3:
+        scaled(OnDevice(x), OnDevice(y), s)
+        np.testing.assert_array_equal(y, x * np.float32(s))
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(x * np.float32(s)))
+
+
+def test_a_function_whose_numbers_are_always_new_is_left_alone(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pto_jit import repeated
+
+    monkeypatch.setattr(repeated, "_MOST", 4)
+    kernel: Any = pto.jit(scaled.__pto_jit__, target="cuda")
+    x, y = f32(8), np.zeros(8, np.float32)
+    for k in range(6):
+        kernel(OnDevice(x), OnDevice(y), float(k))
+    read: list[int] = []
+    monkeypatch.setattr(repeated, "as_tensor", lambda *args, **options: read.append(1))
+    kernel(OnDevice(x), OnDevice(y), 0.5)
+    np.testing.assert_array_equal(y, x / 2)
+    assert len(runs) == 7 and not read
+
+
+@pto.jit(target="cuda")
+def as_often(x, times, y):
+    for _ in range(times[0]):
+        y[...] = y + x
+
+
+def test_what_the_host_reads_is_read_anew(runs: list[int]) -> None:
+    for k in range(5):
+        x, y = f32(16), np.zeros(16, np.float32)
+        as_often(OnDevice(x), OnDevice(np.array([k])), OnDevice(y))
+        np.testing.assert_allclose(y, x * k, rtol=1e-5)
+    assert len(runs) == 5
+
+
+FACTOR = 2.0
+
+
+def test_a_rebound_name_and_new_settings_are_seen(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    @pto.jit(target="cuda")
+    def times(x, y):
+        y[...] = x * FACTOR
+
+    x, y = f32(16), np.zeros(16, np.float32)
+    for factor in (2.0, 3.0, 2.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        for _ in range(3):
+            times(OnDevice(x), OnDevice(y))
+            np.testing.assert_array_equal(y, x * np.float32(factor))
+    assert len(runs) == 4  # 2.0 came back
+    monkeypatch.setattr(pto.config, "debug", True)
+    times(OnDevice(x), OnDevice(y))
+    assert len(runs) == 5
+
+
+@pto.jit(target="cuda")
+def shifted(x, out, at):
+    for r in pl.range(x.shape[0], parallel=True):
+        pl.store(pl.load(x, [r, at], [1, 4]), [r, 0], out)
+
+
+def test_a_failure_of_a_repeated_call_is_raised_by_the_next_one(runs: list[int]) -> None:
+    x, out = OnDevice(f32(3, 4)), OnDevice(f32(3, 4))
+    for _ in range(3):
+        shifted(x, out, -2)
+        with pytest.raises(pto.BoundsError, match="a negative offset: -2 along axis 1"):
+            shifted(x, out, -2)
+    assert len(runs) == 2
+
+
+def test_a_call_while_another_thread_repeats_it_takes_the_slow_path(runs: list[int]) -> None:
+    """What is recorded holds the pointers of one launch at a time."""
+    kernel: Any = pto.jit(rows.softmax.__pto_jit__, target="cuda")
+    x, y = f32(5, 40), np.zeros((5, 40), np.float32)
+    for _ in range(3):
+        kernel(OnDevice(x), OnDevice(y))
+    ((_, recorded),) = kernel._repeated._known.values()
+    z = f32(5, 40)
+    with recorded.busy:
+        kernel(OnDevice(z), OnDevice(y))
+    np.testing.assert_allclose(y, softmax_of(z), rtol=1e-5)
+    kernel(OnDevice(x), OnDevice(y))
+    np.testing.assert_allclose(y, softmax_of(x), rtol=1e-5)
+    assert len(runs) == 3
+
+
+def test_a_repeated_call_is_on_the_device_of_its_tensors(fake: Any) -> None:  # noqa: F811
+    kernel: Any = pto.jit(rows.softmax.__pto_jit__, target="cuda")
+    x, y = f32(3, 8), f32(3, 8)
+    fake.fake_two_devices(ctypes.c_void_p(x.ctypes.data))
+    for array in (x, x, x, y, y, y, x):
+        kernel(OnDevice(array), OnDevice(array))
+    words = [word for word in fake.fake_record().decode().split(";") if "of device" in word]
+    assert words == [f"of device {k}" for k in (1, 1, 1, 0, 0, 0, 1)]
