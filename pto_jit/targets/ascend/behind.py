@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Loops that go on behind the end of a tensor, where what they load is tiles without elements.
 
-Instructions take no such tiles, and the core would stop.  What remains of an iteration there is known beforehand: the
-sum over nothing is 0, the maximum is -inf, and a product over nothing adds nothing.
+Instructions take no such tiles, and the core would stop.  What remains of an iteration there is known beforehand
+(`nothing`).
 
 Before::
 
@@ -32,16 +32,11 @@ from __future__ import annotations
 import math
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
-from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_uses, def_counts, defs, rename, rewrite_block, statements, use_counts, uses
-from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.walk import def_counts, defs, rename, rewrite_block, statements
 from pto_jit.lower.names import Names, Scalars, index
-from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
-
-_OF_NOTHING = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
-"""What reductions of floats give."""
-_STORES = ("store", "atomic_add")
+from pto_jit.targets.ascend.nothing import Extents, what_is_left
 
 
 def without_tiles_behind(func: Func, dims: dict[str, tuple[str, int]]) -> Func:
@@ -57,6 +52,7 @@ class _Kernel:
     def __init__(self, func: Func, dims: dict[str, tuple[str, int]]) -> None:
         self.func, self.counts = func, def_counts(func.body)
         self.given = {p.name for p in func.params}
+        self.dims = dims
         self.extents = {dims[p.name]: p for p in func.params if p.name in dims}
         self.measures: dict[str, Op] = {}  # what gives those that the kernel is not given
         self.before: dict[str, Op] = {}  # of these, what loops in two parts read
@@ -88,8 +84,6 @@ class _Kernel:
         fresh = {name: self._names.fresh(name).name for name in sorted(own)}
         behind = replace(loop, start=first, body=rest)
         return (*numbers.done(), inside, *rename((behind,), fresh))
-
-    # -- where loops go -------------------------------------------------------------------------------------------
 
     def stays_inside(self, loop: For) -> bool:
         """Whether a loop does not go up to a sum of the variable of a loop around it and more than that lets it reach:
@@ -150,42 +144,17 @@ class _Kernel:
             isinstance(s, Op) and s.results == (extent,) and s.op == "dim" for s in self.func.body
         )  # fmt: skip
 
-    # -- what is left of a body -----------------------------------------------------------------------------------
-
     def behind(self, loop: For, extent: Operand) -> Block | None:
         """What an iteration does where the tiles that it loads up to an extent have no elements; None where that is not
         known."""
-        inside = use_counts((loop,))
-        reads = use_counts(self.func.body)
-        lasting = {v.name for s in statements(loop.body) for v in defs(s)
-                   if self.counts[v.name] > 1 or reads[v.name] > inside[v.name]}  # fmt: skip
-        empty: dict[str, frozenset[int]] = {}  # tiles, and which of their axes, counted from the last, have no elements
-        filled: set[str] = set()  # tiles that fit whatever extents they meet
-        out: list[Stmt] = []
-        for s in loop.body:
-            if not isinstance(s, Op) or s.regions:
-                if any(v.name in empty for inner in statements((s,)) for v in uses(inner)):
-                    return None
-                out.append(s)
-                continue
-            axis = _axis_of(s, loop.var.name)
-            left: Op | frozenset[int] | None = s
-            if axis is not None and self.end_of(s, loop.var.name) == extent:
-                left = frozenset([axis - s.results[0].type.rank])  # type: ignore[union-attr]
-            elif any(isinstance(a, Var) and a.name in empty for a in s.args):
-                left = _of_nothing(s, empty)
-            if left is None or (s.op in _STORES and isinstance(s.args[0], Var) and s.args[0].name in filled):
-                return None
-            if isinstance(left, Op):
-                out.append(left)
-                tiles = [a.name for a in left.args if isinstance(a, Var) and isinstance(a.type, TileType)]
-                if left.op == "full" or (tiles and filled.issuperset(tiles)):
-                    filled.update([r.name for r in left.results])
-            elif s.results:
-                if s.results[0].name in lasting:
-                    return None
-                empty[s.results[0].name] = left
-        return _without_idle(out, lasting)
+
+        def starts(op: Op) -> frozenset[int]:
+            axis = _axis_of(op, loop.var.name)
+            if axis is None or self.end_of(op, loop.var.name) != extent:
+                return frozenset()
+            return frozenset([axis - op.results[0].type.rank])  # type: ignore[union-attr]
+
+        return what_is_left(loop.body, starts, self.func, Extents(self.func, self.dims))
 
 
 def _axis_of(stmt: Stmt, var: str) -> int | None:
@@ -200,53 +169,3 @@ def _axis_of(stmt: Stmt, var: str) -> int | None:
         if isinstance(offset, Var) and offset.name == var and typ.shape[axis] != 1:
             return axis
     return None
-
-
-def _of_nothing(op: Op, empty: dict[str, frozenset[int]]) -> Op | frozenset[int] | None:
-    """What an operation on tiles without elements leaves: another operation, or a tile without elements along some
-    axes (none for a store); None where that is not known."""
-    axes = [empty.get(a.name, frozenset[int]()) if isinstance(a, Var) else frozenset[int]() for a in op.args]
-    if op.op in _STORES:
-        return axes[0] or None
-    typ = op.results[0].type
-    if is_elementwise(op):
-        return frozenset[int]().union(*axes)
-    if op.op == "transpose":
-        order = op.attr("axes")
-        assert isinstance(order, tuple)
-        rank = len(order)
-        return frozenset(new - rank for new, old in enumerate(order) if int(old) - rank in axes[0])  # type: ignore[arg-type]
-    if op.op == "dot":
-        if -2 in axes[0] or -1 in axes[1]:
-            lost = (axes[0] & {-2}) | (axes[1] & {-1})
-            return lost if len(op.args) == 2 or axes[2] == lost else None
-        if len(op.args) == 3:
-            return None if axes[2] else Op("copy", op.results, (op.args[2],), (), (), op.loc)
-        return _full(op, 0.0)
-    if is_reduction(op) and op.op in _OF_NOTHING and typ.dtype.is_float:  # type: ignore[union-attr]
-        rank = op.args[0].type.rank  # type: ignore[union-attr]
-        over = {a % rank - rank for a in reduced_axes(op)}
-        if axes[0] <= over:
-            return _full(op, _OF_NOTHING[op.op])
-        return axes[0] if op.attr("keepdims") and not axes[0] & over else None
-    return None
-
-
-def _full(op: Op, value: float) -> Op | None:
-    typ = op.results[0].type
-    if not isinstance(typ, TileType) or None in typ.shape:
-        return None
-    number = value if typ.dtype.is_float else int(value)
-    sides = (index(n or 0) for n in typ.shape)
-    return Op("full", op.results, (Const(number, ScalarType(typ.dtype)), *sides), (), (), op.loc)
-
-
-def _without_idle(body: list[Stmt], lasting: set[str]) -> Block:
-    """Without what only tiles were made of that are no more."""
-    while True:
-        read = block_uses(tuple(body)) | lasting
-        kept = [s for s in body if not isinstance(s, Op) or s.regions or not s.results or effects(s.op) == "writes"
-                or any(r.name in read for r in s.results)]  # fmt: skip
-        if len(kept) == len(body):
-            return tuple(kept)
-        body = kept

@@ -229,13 +229,15 @@ class Loop:
 
 @mutable(eq=False)
 class Branch:
-    """when: in a loop with a part ahead, "not last" of that part and "not first" of the other one."""
+    """when: in a loop with a part ahead, "not last" of that part and "not first" of the other one; both: both kinds of
+    cores come past it, and take the same side."""
 
     condition: str
     then: list[Node]
     orelse: list[Node]
     loc: Loc = field(default=NOWHERE)
     when: str = ""
+    both: bool = False
 
 
 Node = (

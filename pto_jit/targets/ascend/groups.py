@@ -105,6 +105,9 @@ class _Side(KernelWriter):
 
     plan: Plan
 
+    def in_step(self, stmt: If) -> bool:
+        return any(isinstance(s, Op) and s.op == "dot" for s in statements((stmt,)))
+
     def start(self, plan: Plan) -> None:
         self.plan = plan
         for s in statements(self.func.body):
@@ -355,7 +358,7 @@ class CubeSide(CubeWriter, _Side):
         self.turned &= plan.turned
 
     def statement(self, stmt: Stmt) -> None:
-        if isinstance(stmt, (If, While)):
+        if isinstance(stmt, While) or (isinstance(stmt, If) and {v.name for v in uses(stmt)} & self.plan.unknown):
             return  # without products
         known = isinstance(stmt, For) or touches_tiles(stmt) or not ({v.name for v in uses(stmt)} & self.plan.unknown)
         if not known or (isinstance(stmt, Op) and writes(stmt)):

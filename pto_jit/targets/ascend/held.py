@@ -256,6 +256,9 @@ class HeldWriter(KernelWriter):
         if one and other and alike and self.launch_time(one[1]) and self.launch_time(other[1]):
             self.check(f"{text(one[1])} == {text(other[1])}", EQUAL)
             return
+        if not self.visible(b):
+            raise unsupported("a tile whose valid extents change in a loop, used after it", loc,
+                              "give it constant extents that divide the tensor's")  # fmt: skip
         self.nodes.append(Require(f"{text(a)} == {text(b)}", loc))
 
     def _look_again(self) -> None:

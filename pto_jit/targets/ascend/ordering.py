@@ -143,7 +143,7 @@ class _Trace:
 
     def __init__(self, group: _Group, core: str, trips: tuple[int, ...], choice: int) -> None:
         self.group, self.core = group, core
-        self.trips, self.choice, self.met = trips, choice, 0
+        self.trips, self.choice, self.met = trips, choice, [0, 0]
         self.problems, self.given, self.done, self.history = group.problems, group.given, group.done, group.history
         self.pipes = [core + p for p in _PIPES]
         self.contents = Contents()
@@ -175,9 +175,9 @@ class _Trace:
                     taken = not (last if node.when == "not last" else first)
                 elif node.condition in self.truths:
                     taken = self.truths[node.condition]
-                else:
-                    self.met += 1
-                    taken = bool(self.choice >> self.met % 12 & 1)
+                else:  # of those that both kinds of cores come past, both take the same side
+                    self.met[node.both] += 1
+                    taken = bool(self.choice >> (self.met[node.both] + 5 * node.both) % 12 & 1)
                 yield from self.run(node.then if taken else node.orelse, depth)
             elif isinstance(node, CrossWait):
                 yield from self.hear(node)

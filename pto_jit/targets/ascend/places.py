@@ -31,7 +31,7 @@ After::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.walk import block_defs, blocks, def_counts, statements, substitute, with_blocks
@@ -48,9 +48,16 @@ def with_places_once(func: Func) -> Func:
     if not any(s.op == "dot" for s in flat) or not any(s.op in _ARITHMETIC and _is_integer(s) for s in flat):
         return func
     assigned = def_counts(func.body)
+    body = before_loops(func.body, lambda s: _is_plain(s, assigned))
+    return replace(func, body=computed_once(body, lambda s: _is_plain(s, assigned)))
+
+
+def computed_once(body: Block, is_plain: Callable[[Stmt], bool]) -> Block:
+    """A body in which operations are done once where the same one stands before them, or around them; is_plain: which
+    statements are such operations, of one result, on what is assigned once."""
     same: dict[str, Operand] = {}
-    body = _once(_before_loops(func.body, assigned), assigned, {}, same)
-    return replace(func, body=substitute(body, same))
+    out = _once(body, is_plain, {}, same)
+    return substitute(out, same) if same else body
 
 
 def _is_integer(op: Op) -> bool:
@@ -63,18 +70,20 @@ def _is_plain(stmt: Stmt, assigned: Counter[str]) -> bool:
         assigned[v.name] <= 1 for v in (*stmt.args, *stmt.results) if isinstance(v, Var))  # fmt: skip
 
 
-def _before_loops(block: Block, assigned: Counter[str]) -> Block:
+def before_loops(block: Block, is_plain: Callable[[Stmt], bool]) -> Block:
+    """A block whose operations stand before the sequential loops that do not change them; is_plain: as above, of those
+    that may be done where they were not."""
     out: list[Stmt] = []
     for stmt in block:
         if not blocks(stmt):
             out.append(stmt)
             continue
-        stmt = with_blocks(stmt, tuple(_before_loops(b, assigned) for b in blocks(stmt)))
+        stmt = with_blocks(stmt, tuple(before_loops(b, is_plain) for b in blocks(stmt)))
         if isinstance(stmt, For) and stmt.kind == "sequential":
             inside = block_defs((stmt,))
             kept: list[Stmt] = []
             for s in stmt.body:
-                if _is_plain(s, assigned) and not any(isinstance(a, Var) and a.name in inside for a in s.args):  # type: ignore
+                if is_plain(s) and not any(isinstance(a, Var) and a.name in inside for a in s.args):  # type: ignore
                     inside.discard(s.results[0].name)  # type: ignore[union-attr]
                     out.append(s)
                 else:
@@ -84,18 +93,20 @@ def _before_loops(block: Block, assigned: Counter[str]) -> Block:
     return tuple(out)
 
 
-def _once(block: Block, assigned: Counter[str], known: Mapping[object, Var], same: dict[str, Operand]) -> Block:
-    """A block without arithmetic that was done before it, or in it; `same`: what its results are."""
+def _once(
+    block: Block, is_plain: Callable[[Stmt], bool], known: Mapping[object, Var], same: dict[str, Operand]
+) -> Block:
+    """A block without what was computed before it, or in it; `same`: what its results are."""
     mine = dict(known)
     out: list[Stmt] = []
     for stmt in block:
-        if _is_plain(stmt, assigned):
+        if is_plain(stmt):
             assert isinstance(stmt, Op)
             args = tuple(same.get(a.name, a) if isinstance(a, Var) else a for a in stmt.args)
-            first = mine.setdefault((stmt.op, args, stmt.attrs), stmt.results[0])
+            first = mine.setdefault((stmt.op, args, stmt.attrs, stmt.results[0].type), stmt.results[0])
             if first is not stmt.results[0]:
                 same[stmt.results[0].name] = first
                 continue
         inner = blocks(stmt)
-        out.append(with_blocks(stmt, tuple(_once(b, assigned, mine, same) for b in inner)) if inner else stmt)
+        out.append(with_blocks(stmt, tuple(_once(b, is_plain, mine, same) for b in inner)) if inner else stmt)
     return tuple(out)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import For, Func, If, Op, Stmt, Var, While
+from pto_jit.ir.nodes import Block, For, Func, If, Op, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import statements, uses
+from pto_jit.ir.walk import blocks, statements, uses
 from pto_jit.slotted import field, mutable
 from pto_jit.targets.ascend.ahead import Parts, parts_of
 from pto_jit.targets.ascend.refusals import unsupported
@@ -52,6 +52,9 @@ def needs_group(func: Func) -> bool:
     if not any(s.op == "dot" for s in ops):
         return False
     plan = plan_of(func)
+    generated = {s.results[0].name for s in ops if s.op == "full"} - {s.results[0].name for s in ops if s.op == "dot"}
+    if any(s.op == "store" and isinstance(s.args[0], Var) and s.args[0].name in generated for s in ops):
+        return True  # L0C holds nothing but products
     return any(s.op not in _OF_THE_CUBE for s in ops) or any(
         s.op == "load" and s.results[0].name not in plan.fetched for s in ops
     )
@@ -70,12 +73,28 @@ def plan_of(func: Func) -> Plan:
     loads = {s.results[0].name for s in ops if s.op == "load"}
     fetched = {name for name in wanted if name in loads and name not in others}
     unknown: set[str] = set()
-    for s in statements(func.body):
-        read = {v.name for v in uses(s)} if isinstance(s, Op) else set()
-        if isinstance(s, Op) and (touches_tiles(s) or read & unknown):
-            unknown |= {r.name for r in s.results if isinstance(r.type, ScalarType)}
+    while True:
+        grown = unknown | _made_of_tiles(func.body, unknown, inside=False)
+        if grown == unknown:
+            break
+        unknown = grown
     products = {s.results[0].name for s in dots}
     return Plan(fetched | {r for r, a in turned.items()}, wanted - fetched, products, unknown, set(turned.values()))
+
+
+def _made_of_tiles(block: Block, known: set[str], *, inside: bool) -> set[str]:
+    """Numbers that tiles are made into, or numbers that are known to be such, or that are assigned where these decide;
+    inside: all that a block assigns is."""
+    out: set[str] = set()
+    for s in block:
+        read = {v.name for v in uses(s)} & known
+        if isinstance(s, Op):
+            if inside or read or touches_tiles(s):
+                out |= {r.name for r in s.results if isinstance(r.type, ScalarType)}
+            continue
+        for inner in blocks(s):
+            out |= _made_of_tiles(inner, known, inside=inside or bool(read))
+    return out
 
 
 def check(func: Func, plan: Plan, facts: Facts) -> None:
@@ -88,10 +107,16 @@ def check(func: Func, plan: Plan, facts: Facts) -> None:
                               "give every operand a name of its own")  # fmt: skip
         if any(r.name in plan.sent and set(r.type.shape[:-2]) - {1} for r in s.results):  # type: ignore[union-attr]
             raise unsupported("products of more than two axes", s.loc, "take one matrix at a time")
+        placed = {v.name for v in uses(s)} & plan.unknown
+        if placed and any(r.name in plan.fetched for r in s.results):
+            raise unsupported(f"an operand of a product that lies where `{min(placed)}` says, which is made of tiles",
+                              s.loc, "store it into a tensor, and multiply in another parallel loop")  # fmt: skip
     for s in statements(func.body):
-        if isinstance(s, If) and any(isinstance(o, Op) and (o.op == "dot" or {r.name for r in o.results} & plan.sent)
-                                     for o in statements((s,))):  # fmt: skip
-            raise unsupported("a product, or an operand of one, in a branch", s.loc, "multiply before, and choose then")
+        if isinstance(s, If) and {v.name for v in uses(s)} & plan.unknown and any(
+            isinstance(o, Op) and (o.op == "dot" or {r.name for r in o.results} & plan.sent) for o in statements((s,))
+        ):  # fmt: skip
+            raise unsupported("a product, or an operand of one, in a branch that depends on a tile", s.loc,
+                              "multiply before, and choose then")  # fmt: skip
         steering = {v.name for v in _steering(s)} & plan.unknown
         if steering and any(isinstance(o, Op) and o.op == "dot" for o in statements((s,))):
             raise unsupported(f"a loop around products that `{min(steering)}`, made of a tile, steers", s.loc,

@@ -48,7 +48,7 @@ from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.jumps import without_jumps
 from pto_jit.targets.ascend.layers import in_layers
 from pto_jit.targets.ascend.legality import check_legal
-from pto_jit.targets.ascend.lengths import known_lengths
+from pto_jit.targets.ascend.lengths import known_lengths, lengths_once
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
 from pto_jit.targets.ascend.narrow import in_32_bits
 from pto_jit.targets.ascend.numbers import numbers_before_loops
@@ -56,6 +56,7 @@ from pto_jit.targets.ascend.places import with_places_once
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_kernel
+from pto_jit.targets.ascend.ragged import with_empty_tiles
 from pto_jit.targets.ascend.randoms import with_short_counters
 from pto_jit.targets.ascend.refusals import TOO_LARGE, too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
@@ -122,7 +123,7 @@ def compile_module(
         flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
         flat = in_layers(without_unit_axes(without_flips(with_short_counters(flat))))
         flat = in_single(in_32_bits(flat))
-        flat = numbers_before_loops(share_elements(flat, module))
+        flat = lengths_once(numbers_before_loops(share_elements(flat, module)))
         split = separate(lists_before(outline_kernels(flat, module.name)))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
@@ -221,7 +222,7 @@ def _as_it_is(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 
 def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
-    func = without_tiles_behind(known_lengths(without_thread(func), dims), dims)
+    func = with_empty_tiles(without_tiles_behind(known_lengths(without_thread(func), dims), dims), dims)
     whole = taken_both_ways(func) if has_products(func) else hoist_loads(func)
     try:
         form = _fitting(whole, dims)

@@ -13,6 +13,7 @@ from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
 from pto_jit.targets.ascend.form import Assignment, Loop, Node, Parameter
+from pto_jit.targets.ascend.lengths import is_positive, widens
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import Scalars
@@ -189,7 +190,8 @@ class Scopes:
             return max(1, int(operand.value))
         known = self.upper(operand)
         if known is not None:
-            if not self._is_positive(operand):
+            made = {name: op for name, op in self.defined.items() if name not in self.facts.mutable}
+            if not is_positive(operand, made, self.loop_of):
                 self.make_sure(0, self.size(operand), loc)
             return max(1, known)
         dims = [s for s in self._dims_of(operand.name) if isinstance(s, int)]
@@ -210,18 +212,6 @@ class Scopes:
     def make_sure(self, at: Size, limit: Size, loc: Loc) -> None:
         raise NotImplementedError
 
-    def _is_positive(self, operand: Operand) -> bool:
-        """Whether an extent is known to be more than 0: what is left of a loop's range is."""
-        if isinstance(operand, Const):
-            return operand.value > 0
-        op = self.defined.get(operand.name)
-        if op is None or operand.name in self.facts.mutable:
-            return False
-        if op.op == "sub" and isinstance(op.args[1], Var):
-            loop = self.loop_of.get(op.args[1].name)
-            return loop is not None and loop.stop == op.args[0] and isinstance(loop.step, Const) and loop.step.value > 0
-        return op.op in ("min", "copy") and all(self._is_positive(a) for a in op.args)
-
     def upper(self, operand: Operand, depth: int = 0) -> int | None:
         """A constant that an integer does not exceed, where its definition says one."""
         if isinstance(operand, Const):
@@ -232,7 +222,8 @@ class Scopes:
         if op.op == "min":
             found = [b for b in (self.upper(a, depth + 1) for a in op.args) if b is not None]
             return min(found, default=None)
-        return self.upper(op.args[0], depth + 1) if op.op == "copy" else None
+        whole = op.op == "copy" or widens(op)
+        return self.upper(op.args[0], depth + 1) if whole else None
 
     def number(self, operand: Operand) -> str:
         """A number as the scalar unit has it."""

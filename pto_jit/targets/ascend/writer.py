@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Return, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import defs, statements, use_counts, vars_made
 from pto_jit.lower.groups.axes import is_elementwise
-from pto_jit.lower.names import source_name
+from pto_jit.lower.names import index, source_name
 from pto_jit.targets.ascend.form import Branch, KernelForm, Loop, Require
 from pto_jit.targets.ascend.memory import Memory
 from pto_jit.targets.ascend.refusals import unsupported
@@ -117,15 +117,30 @@ class KernelWriter(Memory):
         pass
 
     def branch(self, stmt: If) -> None:
-        node = Branch(self.number(stmt.cond), [], [], stmt.loc)
+        node = Branch(self.number(stmt.cond), [], [], stmt.loc, both=self.in_step(stmt))
         self.declare_numbers(stmt)
         self.nodes.append(node)
         self.branches += 1
         with self.inside(node.then):
+            self.note_test(stmt.cond)
             self.block(stmt.then)
         with self.inside(node.orelse):
             self.block(stmt.orelse)
         self.branches -= 1
+
+    def in_step(self, _stmt: If) -> bool:
+        """Whether two kinds of cores come past a branch."""
+        return False
+
+    def note_test(self, cond: Operand) -> None:
+        """Where a condition holds, a number that is compared with 0 is more than that."""
+        mutable = self.facts.mutable
+        test = self.defined.get(cond.name) if isinstance(cond, Var) and cond.name not in mutable else None
+        if test is not None and test.op == "lt" and test.args[0] == index(0):
+            number = test.args[1]
+            if isinstance(number, Var) and number.name not in mutable:
+                condition = f"0 < {text(self.size(number))}"
+                self.scopes[-1][condition] = condition
 
     def declare_numbers(self, stmt: For | If | While) -> None:
         """Numbers that are assigned several times, in a statement first, and are read after it."""

@@ -120,7 +120,14 @@ def ceilings(func: Func, mutable: Container[str], varying: Container[str]) -> di
     """Numbers that vary, but are the minimum of something and a positive constant or a number that does not vary."""
     out: dict[str, Operand] = {}
     for s in statements(func.body):
-        if not isinstance(s, Op) or s.op != "min" or s.results[0].type != _INDEX or s.results[0].name in mutable:
+        if not isinstance(s, Op) or s.op not in ("min", "cast") or s.results[0].name in mutable or any(
+            not isinstance(v.type, ScalarType) or v.type.dtype.kind not in "iu" for v in (*s.args, *s.results)
+        ):  # fmt: skip
+            continue
+        if s.op == "cast":  # of an integer to one of 64 bits
+            ceiling = out.get(s.args[0].name) if isinstance(s.args[0], Var) else None
+            if s.results[0].type == _INDEX and isinstance(ceiling, Const):
+                out[s.results[0].name] = Const(ceiling.value, _INDEX)
             continue
         sure = [a for a in s.args if (a.value > 0 if isinstance(a, Const) else a.name not in varying)]
         sure += [out[a.name] for a in s.args if isinstance(a, Var) and a.name in out]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Products in branches that numbers of memory decide: programs run on the CPU, against the interpreter."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.errors import TargetError
+
+from .harness import Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, races, written
+
+WIDE = pto.spec((None, 64), pl.f32)
+MASK = pto.spec((None, None), pl.i32)
+
+
+@pto.jit
+def sparse(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """Attention on the blocks of a mask, with a running softmax."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            qt = pl.load(q, [i, 0], [16, 64])
+            best, total = pl.full([16, 1], -3e38, pl.f32), pl.full([16, 1], 1e-9, pl.f32)
+            acc = pl.zeros([16, 64], pl.f32)
+            for j in pl.range(0, k.shape[0], 16):
+                if mask[i // 16, j // 16] > 0:
+                    s = qt @ pl.load(k, [j, 0], [16, 64]).T
+                    m = pl.maximum(best, pl.max(s, axis=1, keepdims=True))
+                    p, shrink = pl.exp(s - m), pl.exp(best - m)
+                    total = total * shrink + pl.sum(p, axis=1, keepdims=True)
+                    acc = acc * shrink + p @ pl.load(v, [j, 0], [16, 64])
+                    best = m
+            pl.store(acc / total, [i, 0], out)
+
+
+@pto.jit
+def skipped(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """The same with `continue`."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            qt = pl.load(q, [i, 0], [16, 64])
+            total, acc = pl.full([16, 1], 1e-9, pl.f32), pl.zeros([16, 64], pl.f32)
+            for j in pl.range(0, k.shape[0], 16):
+                if mask[i // 16, j // 16] <= 0:
+                    continue
+                p = pl.exp((qt @ pl.load(k, [j, 0], [16, 64]).T) * 0.1)
+                total = total + pl.sum(p, axis=1, keepdims=True)
+                acc = acc + p @ pl.load(v, [j, 0], [16, 64])
+            pl.store(acc / total, [i, 0], out)
+
+
+@pto.jit
+def chosen(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """Experts: one of two products, and work on it behind the branch."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            if mask[i // 16, 0] > 0:
+                t = pl.load(q, [i, 0], [16, 64]) @ pl.load(k, [0, 0], [64, 64])
+            else:
+                t = pl.load(q, [i, 0], [16, 64]) @ pl.load(v, [0, 0], [64, 64])
+            pl.store(pl.exp(t * 0.1), [i, 0], out)
+
+
+@pto.jit
+def computed(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """An operand that is computed on one side of the branch; no product on the other."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            t = pl.load(v, [i, 0], [16, 64])
+            if mask[i // 16, 0] > 0:
+                pl.store(pl.exp(t * 0.1) @ pl.load(k, [0, 0], [64, 64]) + 1.0, [i, 0], out)
+            else:
+                pl.store(t, [i, 0], out)
+
+
+@pto.jit
+def placed(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """A place of an operand that a branch without products assigns."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            r = 0
+            if mask[i // 16, 0] > 0:
+                r = 16
+            pl.store(pl.exp((pl.load(q, [r, 0], [16, 64]) @ pl.load(k, [0, 0], [64, 64])) * 0.1), [i, 0], out)
+
+
+ARGUMENTS = WIDE, WIDE, WIDE, MASK, WIDE
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    f.__name__: (f, ARGUMENTS) for f in (sparse, skipped, chosen, computed, placed)
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("branches"))
+
+
+def check(programs: Programs, name: str, mask: Any) -> None:
+    q, k, v = (np.random.default_rng(n).standard_normal((64, 64)).astype(np.float32) for n in range(3))
+    inputs = {"q": q, "k": k, "v": v, "mask": np.array(mask, np.int32)}
+    close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5)
+    check_interpreted(programs, CASES[name][0], name, inputs, {"out": np.full_like(q, 7.0)}, close)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_both_kinds_of_cores_take_the_same_side(programs: Programs, name: str) -> None:
+    check(programs, name, np.tri(4))
+    check(programs, name, [[0, 0, 0, 0], [1, 0, 1, 0], [0, 1, 1, 1], [0, 0, 0, 1]])
+    check(programs, name, np.zeros((4, 4)))
+
+
+@pytest.mark.parametrize("name", ["computed", "chosen"])
+def test_each_flag_is_needed(name: str) -> None:
+    (kernel,) = kernels_of(written(*CASES[name][:1], *ARGUMENTS))
+    assert races(kernel) == []
+    for what in mutants(kernel):
+        assert races(kernel, first=True), what
+
+
+def test_a_place_that_a_tile_decides_is_refused() -> None:
+    @pto.jit
+    def largest(q, k, out):
+        for i in pl.range(0, q.shape[0], 16, parallel=True):
+            with pl.incore():
+                r = 0
+                if pl.max(pl.load(q, [i, 0], [16, 64])) > 1.0:
+                    r = 16
+                pl.store(pl.exp(pl.load(q, [r, 0], [16, 64]) @ pl.load(k, [0, 0], [64, 64])), [i, 0], out)
+
+    with pytest.raises(TargetError, match="lies where `r` says, which is made of tiles"):
+        written(largest, *(pto.spec((64, 64), pl.f32),) * 3)
+
+
+def test_a_branch_that_a_tile_decides_is_refused() -> None:
+    @pto.jit
+    def decided(q, k, out):
+        for i in pl.range(0, q.shape[0], 16, parallel=True):
+            with pl.incore():
+                t = pl.load(q, [i, 0], [16, 64])
+                if pl.max(t) > 1.0:
+                    pl.store(pl.exp(t) @ pl.load(k, [0, 0], [64, 64]), [i, 0], out)
+
+    with pytest.raises(TargetError, match="in a branch that depends on a tile"):
+        written(decided, WIDE, WIDE, WIDE)
