@@ -8,20 +8,21 @@ for.  The tiles of L0 are *compact*: their layout follows the valid extents, whi
 
 from __future__ import annotations
 
-from pto_jit.dtypes import DType, f32, i32
+from pto_jit.dtypes import DType, f16, f32, i8, i32
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Const, Func, Op, Operand, Var
+from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Require, Tile
-from pto_jit.targets.ascend.machine import CAPACITY, Space
+from pto_jit.targets.ascend.machine import CAPACITY, Space, element_type
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.sizes import least, text, total
 from pto_jit.targets.ascend.values import Expr, Size
 from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
+from pto_jit.targets.source.text import words_of
 
 _INPUTS = frozenset(["f16", "bf16", "f32", "i8"])
 _STRIDE = 65535
@@ -40,10 +41,15 @@ class Matrix:
     buffer: Buffer
 
 
+Doubt = tuple[int, str]
+"""Whether there is a product in a sum: for sure (0), if the launch meets a condition (1), or that is not known (2)."""
+
+
 @mutable(eq=False)
 class Sum:
     """Products added up in L0C; `empty`: the C++ variable that says whether nothing was added yet (None: the first
-    product is known where it is written)."""
+    product is known where it is written); begun: how many loops and branches were around where it was made zeros, and
+    doubt: whether it might be that nothing was added since then."""
 
     name: str
     dtype: DType
@@ -51,6 +57,8 @@ class Sum:
     valid: tuple[Size, Size] | None
     buffer: Buffer
     empty: str | None
+    begun: tuple[int, int] = (0, 0)
+    doubt: Doubt = (0, "")
 
 
 class CubeWriter(KernelWriter):
@@ -85,7 +93,10 @@ class CubeWriter(KernelWriter):
             case "dot":
                 self.dot(op)
             case "cast" | "copy" if op.args[0].name in self.sums:  # type: ignore[union-attr]
-                self.sums[op.results[0].name] = self.sums[op.args[0].name]  # type: ignore[union-attr]
+                source = self.sums[op.args[0].name]  # type: ignore[union-attr]
+                if self.sums.setdefault(op.results[0].name, source) is not source:
+                    raise unsupported(f"a product that `{op.results[0].name}` is assigned, which holds another", op.loc,
+                                      "multiply in each branch, or store the products one by one")  # fmt: skip
             case "store" | "atomic_add":
                 self.store(op)
             case _:
@@ -190,11 +201,19 @@ class CubeWriter(KernelWriter):
         known = self.sums.get(op.results[0].name)
         if known is None:
             known = self.new_sum(op.results[0].name, typ.dtype, (rows, columns))
-            known.empty = self.names.fresh(f"{known.name}_is_zero")
-            self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
+            known.empty = self.declare_truth(known, op.loc)
         else:
-            assert known.empty is not None
+            if known.empty is None or known.capacity != (rows, columns):
+                raise unsupported(f"a product that `{op.results[0].name}` is assigned, and zeros after it", op.loc,
+                                  "give each a name of its own")  # fmt: skip
             self.nodes.append(Assignment("", known.empty, "true", op.loc))
+        known.begun, known.doubt = (len(self.loops), self.branches), (2, "")
+
+    def declare_truth(self, out: Sum, loc: Loc) -> str:
+        """A variable that says that nothing was added to a sum yet."""
+        name = self.names.fresh(f"{out.name}_is_zero")
+        self.nodes.append(Assignment("bool", name, "true", loc, constant=False))
+        return name
 
     def new_sum(self, name: str, dtype: DType, capacity: tuple[int, int]) -> Sum:
         out = Sum(
@@ -216,11 +235,9 @@ class CubeWriter(KernelWriter):
             raise unsupported("a sum of products that starts from a computed tile", op.loc,
                               "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip
         alone = known is None
-        if known is None:
-            known = self.new_sum(var.name, dtype, capacity)
-            if self.slice_of(left, right, op.loc) < left.capacity[1]:
-                known.empty = self.names.fresh(f"{known.name}_is_zero")
-                self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
+        if known is None:  # a variable that is assigned several times has one place
+            known = self.sums.get(var.name) if var.name in self.facts.mutable else None
+            known = known or self.new_sum(var.name, dtype, capacity)
         if known.capacity != capacity or known.dtype != dtype:
             raise unsupported("products of different shapes or dtypes in one sum", op.loc, "add them up separately")
         self.sums[var.name] = known
@@ -229,7 +246,55 @@ class CubeWriter(KernelWriter):
         for one, other in zip(known.valid or valid, valid, strict=True):
             self.same_extent(one, other, op.loc)
         known.valid = valid
+        known.doubt = min(known.doubt, self._doubt(known))
         self.multiply(known, left, right, alone, op.loc)
+
+    def _doubt(self, out: Sum) -> Doubt:
+        """Whether what is written now is done whenever a sum was made zeros."""
+        loops, branches = out.begun
+        if self.branches != branches:
+            return 2, ""
+        vars_ = {n.var for n in self.loops[loops:]}
+        doubts = [self._may_not_run(loop) for name, loop in self.loop_of.items() if self.names.of(name) in vars_]
+        worst = max(doubts, default=(0, ""))
+        if worst[0] != 1:
+            return worst
+        some = " * ".join(f"({n.start} < {n.stop})" for n in self.loops[:loops] if self._is_told(n)) or "1"
+        return 1, f"{some} <= {' * '.join(condition for kind, condition in doubts if kind)}"
+
+    def _may_not_run(self, loop: For) -> Doubt:
+        start, stop = self.size(loop.start), self.size(loop.stop)
+        if self._is_above(loop.stop, loop.start):
+            return 0, ""
+        known = self.launch_time(start) and self.launch_time(stop)
+        return (1, f"({text(start)} < {text(stop)})") if known else (2, "")
+
+    def _is_told(self, loop: Loop) -> bool:
+        """Whether the launch knows the bounds of a loop."""
+        given = {p.name for p in self.parameters}
+        return {w for w in words_of(f"{loop.start} {loop.stop}") if not w.isdigit()} <= given
+
+    def _is_above(self, stop: Operand, start: Operand) -> bool:
+        """Whether a loop is known to run."""
+        if isinstance(start, Const) and self._least(stop) > int(start.value):
+            return True
+        op = self.defined.get(stop.name) if isinstance(stop, Var) else None
+        if op is not None and op.op == "min":
+            return all(self._is_above(a, start) for a in op.args)
+        if op is not None and op.op == "add" and op.args[0] == start:
+            return self._least(op.args[1]) > 0
+        around = self.loop_of.get(start.name) if isinstance(start, Var) else None
+        return around is not None and around.stop == stop and self._least(around.step) > 0
+
+    def _least(self, operand: Operand) -> int:
+        """A number that an integer is not below; -1 where that is not known."""
+        if isinstance(operand, Const):
+            return int(operand.value)
+        op = self.defined.get(operand.name)
+        if op is not None and op.op == "add" and operand.name not in self.facts.mutable:
+            a, b = (self._least(x) for x in op.args)
+            return a + b if a >= 0 and b >= 0 else -1
+        return 0 if self.facts.is_natural(operand) else -1
 
     def same_contraction(self, left: Matrix, right: Matrix, loc: Loc) -> None:
         a, b = left.valid[1], right.valid[0]
@@ -262,8 +327,13 @@ class CubeWriter(KernelWriter):
         depth = left.capacity[1]
         slice_ = self.slice_of(left, right, loc)
         count = left.valid[1]
+        first = None if alone else out.empty
+        if alone and slice_ < depth:
+            first = self.declare_truth(out, loc)
+        if alone and out.empty is not None:
+            self.nodes.append(Assignment("", out.empty, "false", loc))
         if slice_ >= depth:
-            self.step(out, left, right, slice_, "0", count, alone, loc)
+            self.step(out, left, right, slice_, "0", count, first, alone, loc)
             return
         var = self.names.fresh("k")
         loop = Loop(var, "0", text(count), str(slice_), [], loc=loc)
@@ -273,7 +343,7 @@ class CubeWriter(KernelWriter):
             self.scopes[-1][var] = var
             whole = isinstance(count, int) and count % slice_ == 0
             rest = slice_ if whole else least(slice_, total(count, Expr(var, frozenset([var])), "-"))
-            self.step(out, left, right, slice_, var, rest, alone, loc)
+            self.step(out, left, right, slice_, var, rest, first, alone, loc)
         self.loops.pop()
 
     def slice_of(self, left: Matrix, right: Matrix, loc: Loc) -> int:
@@ -289,9 +359,11 @@ class CubeWriter(KernelWriter):
         )
 
     def step(
-        self, out: Sum, left: Matrix, right: Matrix, depth: int, at: str, count: Size, alone: bool, loc: Loc
-    ) -> None:
-        """One slice: `depth` is what there is memory for, `count` what is valid."""
+        self, out: Sum, left: Matrix, right: Matrix, depth: int, at: str, count: Size, empty: str | None, alone: bool,
+        loc: Loc,
+    ) -> None:  # fmt: skip
+        """One slice: `depth` is what there is memory for, `count` what is valid; empty: what says that there is nothing
+        to add to yet, alone: there is not."""
         k = self.named(count, "k_count", loc)
         rows = self.named(left.valid[0], f"{left.name}_rows", loc)
         columns = self.named(right.valid[1], f"{right.name}_columns", loc)
@@ -306,11 +378,11 @@ class CubeWriter(KernelWriter):
         self.nodes.append(Instruction("TEXTRACT_RIGHT", (b, self.in_l1(right), at, "0"), loc))
         c = self.sum_tile(out, out.dtype, (rows, columns), loc)
         first, later = Instruction("TMATMUL", (c, a, b), loc), Instruction("TMATMUL_ACC", (c, c, a, b), loc)
-        if out.empty is None:
+        if empty is None:
             self.nodes.append(first if alone else later)
             return
-        self.nodes.append(Branch(out.empty, [first], [later], loc))
-        self.nodes.append(Assignment("", out.empty, "false", loc))
+        self.nodes.append(Branch(empty, [first], [later], loc))
+        self.nodes.append(Assignment("", empty, "false", loc))
 
     def in_l1(self, matrix: Matrix) -> Tile:
         for scope in self.scopes:
@@ -348,6 +420,7 @@ class CubeWriter(KernelWriter):
         valid, some = self.stored(out.valid, tensor, offsets, rank - 2)
         if valid is None:
             return
+        self.make_sure_of(out, op.loc)
         with self.where(some, op.loc):
             rows, columns = (self.named(size, f"{out.name}_{of}", op.loc)
                              for size, of in zip(valid, ("rows", "columns"), strict=True))  # fmt: skip
@@ -356,6 +429,36 @@ class CubeWriter(KernelWriter):
             tile = self.sum_tile(out, out.dtype, (rows, columns), op.loc)
             how = "TSTORE_ACC" if op.op == "store" else "TSTORE_ACC_ADD"
             self.nodes.append(Instruction(how, (memory, tile), op.loc))
+
+
+    def make_sure_of(self, out: Sum, loc: Loc) -> None:
+        """That a sum holds something: products, as the launch finds, or zeros."""
+        kind, condition = out.doubt
+        if kind == 1:
+            self.check(condition, "no sum of products is without products")
+        elif kind == 2:
+            self.zeros(out, loc)
+
+    def zeros(self, out: Sum, loc: Loc) -> None:
+        """A sum to which nothing was added as a product of zeros, which L1 can be filled with."""
+        assert out.empty is not None and out.valid is not None
+        dtype, depth = (i8, 32) if out.dtype == i32 else (f16, 16)
+        rows, columns = out.capacity
+        node = Branch(out.empty, [], [], loc)
+        self.nodes.append(node)
+        with self.inside(node.then):
+            matrices: list[Matrix] = []
+            for shape in ((rows, depth), (depth, columns)):
+                matrix = Matrix(f"{out.name}_zeros", dtype, shape, shape, False,
+                                self.memory("zeros", "Mat", shape[0] * shape[1] * dtype.bytes))  # fmt: skip
+                tile = Tile(self.names.fresh(matrix.name), dtype, *shape, shape, "nz", matrix.buffer)
+                self.declare(tile, loc)
+                self.nodes.append(Instruction("TEXPANDS_L1", (tile, f"({element_type(dtype)})0"), loc))
+                self.scopes[-1][f"@{id(matrix.buffer)}"] = tile  # type: ignore[assignment]
+                matrices.append(matrix)
+            left, right = matrices
+            left.valid, right.valid = (out.valid[0], depth), (depth, out.valid[1])
+            self.step(out, left, right, depth, "0", depth, None, True, loc)
 
 
 def is_aligned(left: Matrix) -> bool:

@@ -80,6 +80,7 @@ ROWS: dict[str, Row] = {
         *_rows("TGATHER", "V", "dr sr sr tr", frozenset(["f32", "i32"])),
         *_rows("TODD", "V", "dr sr", frozenset(["i32"])),  # TGATHER of every second element
         *_rows("TLOAD_L1", "MTE2", "dm sg", frozenset(["f16", "bf16", "f32", "i8"])),
+        *_rows("TEXPANDS_L1", "MTE2", "dm x", frozenset(["f16", "i8"])),
         *_rows("TEXTRACT_LEFT", "MTE1", "da sm x x", frozenset(["f16", "bf16", "f32", "i8"])),
         *_rows("TEXTRACT_RIGHT", "MTE1", "db sm x x", frozenset(["f16", "bf16", "f32", "i8"])),
         *_rows("TMATMUL", "M", "dl sa sb", frozenset(["f32", "i32"])),
@@ -93,7 +94,7 @@ ROWS: dict[str, Row] = {
 
 def spelling(name: str) -> str:
     """The name in C++: instructions that differ in their operands' memories share one."""
-    for prefix in ("TLOAD", "TSTORE", "TEXTRACT", "TMRGSORT"):
+    for prefix in ("TLOAD", "TSTORE", "TEXTRACT", "TEXPANDS", "TMRGSORT"):
         if name.startswith(prefix):
             return prefix
     return name

@@ -359,7 +359,7 @@ class _Trace:
         if name.startswith("TROWEXPAND"):
             reads.append(_RESERVED)
             writes.append(_RESERVED)
-        if name.startswith("TLOAD"):
+        if name.startswith("TLOAD") or name == "TEXPANDS_L1":
             return "MTE2", reads, writes
         if name.startswith("TSTORE"):
             source = sources[0]

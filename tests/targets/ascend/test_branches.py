@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.bench.kernels import matrix
 from pto_jit.errors import TargetError
 
-from .harness import Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, races, written
+from .harness import Programs, blocks, check_interpreted, kernels_of, mutants, needs_compiler, ordered, races, written
 
 WIDE = pto.spec((None, 64), pl.f32)
 MASK = pto.spec((None, None), pl.i32)
@@ -89,9 +91,44 @@ def placed(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Te
             pl.store(pl.exp((pl.load(q, [r, 0], [16, 64]) @ pl.load(k, [0, 0], [64, 64])) * 0.1), [i, 0], out)
 
 
+@pto.jit
+def partial_sum(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """A sum of the products that a mask takes, maybe of none, on the cube core alone."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            acc = pl.zeros([16, 32], pl.f32)
+            for j in pl.range(0, 64, 16):
+                if mask[i // 16, j // 16] > 0:
+                    acc = pl.dot(pl.load(q, [i, j], [16, 16]), pl.load(k, [j, 0], [16, 32]), acc)
+            pl.store(acc, [i, 0], out)
+
+
+@pto.jit
+def one_of_two(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """On the cube core alone."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            if mask[i // 16, 0] > 0:
+                t = pl.load(q, [i, 0], [16, 64]) @ pl.load(k, [0, 0], [64, 64])
+            else:
+                t = pl.load(q, [i, 0], [16, 64]) @ pl.load(v, [0, 0], [64, 64])
+            pl.store(t, [i, 0], out)
+
+
+@pto.jit
+def triangular(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """The first block has no products."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            acc = pl.zeros([16, 64], pl.f32)
+            for j in pl.range(0, i, 16):
+                acc = pl.dot(pl.load(q, [i, j], [16, 16]), pl.load(k, [j, 0], [16, 64]), acc)
+            pl.store(acc, [i, 0], out)
+
+
 ARGUMENTS = WIDE, WIDE, WIDE, MASK, WIDE
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    f.__name__: (f, ARGUMENTS) for f in (sparse, skipped, chosen, computed, placed)
+    f.__name__: (f, ARGUMENTS) for f in (sparse, skipped, chosen, computed, placed, partial_sum, one_of_two, triangular)
 }
 
 
@@ -121,6 +158,33 @@ def test_each_flag_is_needed(name: str) -> None:
     assert races(kernel) == []
     for what in mutants(kernel):
         assert races(kernel, first=True), what
+
+
+@needs_compiler
+def test_a_sum_over_nothing_is_an_error_of_the_launch(tmp_path: Path) -> None:
+    """Which knows of it: a product of matrices without inner extent. Of one without elements nothing is computed."""
+    flat = pto.spec((None, None), pl.f32)
+    programs = ordered({"matmul": (matrix.matmul, (flat,) * 3)}, tmp_path)
+    out = np.zeros((16, 8), np.float32)
+    with pytest.raises(RuntimeError, match=r"no sum of products is without products: .* <= \(0 < a_d1\)"):
+        programs.run("matmul", a=np.ones((16, 0), np.float32), b=np.ones((0, 8), np.float32), c=out)
+    programs.run("matmul", a=np.ones((0, 0), np.float32), b=np.ones((0, 8), np.float32), c=out[:0])
+    programs.run("matmul", a=np.ones((16, 4), np.float32), b=np.ones((4, 8), np.float32), c=out)
+    np.testing.assert_array_equal(out, 4)
+
+
+def test_loops_that_run_need_no_zeros() -> None:
+    @pto.jit
+    def banded(q, k, n, out):
+        for i in pl.range(0, q.shape[0], 16, parallel=True):
+            with pl.incore():
+                acc = pl.zeros([16, 64], pl.f32)
+                for j in pl.range(i, pl.minimum(i + 64, q.shape[0]), 16):
+                    acc = pl.dot(pl.load(q, [i, j], [16, 16]), pl.load(k, [j, 0], [16, 64]), acc)
+                pl.store(acc, [i, 0], out)
+
+    (kernel,) = kernels_of(written(banded, WIDE, WIDE, 3, WIDE))
+    assert not any(getattr(n, "name", "") == "TEXPANDS_L1" for block in blocks(kernel.body) for n in block)
 
 
 def test_a_place_that_a_tile_decides_is_refused() -> None:

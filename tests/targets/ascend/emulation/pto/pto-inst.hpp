@@ -636,9 +636,15 @@ void TCVT(D d, A x, RoundMode mode) {
 }
 template <typename D>
 void TEXPANDS(D d, typename D::DType value) {
-  static_assert(row_tile<D>, "row-major tiles");
-  static_assert(D::Rows == 1 || D::ValidCol < 0 || D::ValidCol == D::Cols, "rows as if one lay after the other");
-  each<Second>(d.view(), d.view(), value);
+  if constexpr (D::loc == TileType::Mat) {  // all of it
+    queue(PIPE_MTE2, [d = d.view(), value] {
+      for (int64_t k = 0; k < D::Rows * D::Cols; ++k) d.data()[k] = value;
+    });
+  } else {
+    static_assert(row_tile<D>, "row-major tiles");
+    static_assert(D::Rows == 1 || D::ValidCol < 0 || D::ValidCol == D::Cols, "rows as if one lay after the other");
+    each<Second>(d.view(), d.view(), value);
+  }
 }
 template <typename D, typename S>
 void TROWEXPAND(D d, S s) {
