@@ -16,7 +16,7 @@
   vector cores: tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
 * `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `quotients`, `applied`,
   `scans`, `folds`, `searches`, `sorts`, `gathers`, `indirect`, `histograms`, `randoms`, `moves`: their operations
-* `cube`, `groups`: kernels of cube cores, and of both kinds in step
+* `cube`, `sums`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed
 * `legality`, `ordering`, `contents`: checks of the finished form, made without knowing how it was made

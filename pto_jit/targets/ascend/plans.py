@@ -9,6 +9,7 @@ from pto_jit.ir.walk import blocks, statements, uses
 from pto_jit.slotted import field, mutable
 from pto_jit.targets.ascend.ahead import Parts, parts_of
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.sums import overwritten
 from pto_jit.targets.ascend.values import Size
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.loops import written_tensor
@@ -55,6 +56,8 @@ def needs_group(func: Func) -> bool:
     generated = {s.results[0].name for s in ops if s.op == "full"} - {s.results[0].name for s in ops if s.op == "dot"}
     if any(s.op == "store" and isinstance(s.args[0], Var) and s.args[0].name in generated for s in ops):
         return True  # L0C holds nothing but products
+    if overwritten(func):
+        return True
     return any(s.op not in _OF_THE_CUBE for s in ops) or any(
         s.op == "load" and s.results[0].name not in plan.fetched for s in ops
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Products in branches that numbers of memory decide: programs run on the CPU, against the interpreter."""
+"""Products in branches that numbers of memory decide, and sums of them: programs run on the CPU, against the interpreter."""
 
 from __future__ import annotations
 
@@ -126,9 +126,29 @@ def triangular(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: p
             pl.store(acc, [i, 0], out)
 
 
+@pto.jit
+def parts(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, mask: pl.Tensor, out: pl.Tensor):
+    """What a sum was after half of the products, and one product before another was added."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            acc = pl.zeros([16, 16], pl.f32)
+            for j in pl.range(0, 32, 16):
+                acc = pl.dot(pl.load(q, [i, j], [16, 16]), pl.load(k, [j, 0], [16, 16]), acc)
+            half = acc
+            for j in pl.range(32, 64, 16):
+                acc = pl.dot(pl.load(q, [i, j], [16, 16]), pl.load(k, [j, 0], [16, 16]), acc)
+            one = pl.load(q, [i, 0], [16, 16]) @ pl.load(v, [0, 0], [16, 16])
+            two = pl.dot(pl.load(q, [i, 16], [16, 16]), pl.load(v, [16, 0], [16, 16]), one)
+            pl.store(half, [i, 0], out)
+            pl.store(acc, [i, 16], out)
+            pl.store(one, [i, 32], out)
+            pl.store(two, [i, 48], out)
+
+
 ARGUMENTS = WIDE, WIDE, WIDE, MASK, WIDE
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    f.__name__: (f, ARGUMENTS) for f in (sparse, skipped, chosen, computed, placed, partial_sum, one_of_two, triangular)
+    f.__name__: (f, ARGUMENTS)
+    for f in (sparse, skipped, chosen, computed, placed, partial_sum, one_of_two, triangular, parts)
 }
 
 
