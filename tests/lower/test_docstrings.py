@@ -43,7 +43,7 @@ from pto_jit.lower.wholes.divide import PARTS
 from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
-from pto_jit.targets.ascend import both_ways, ragged
+from pto_jit.targets.ascend import both_ways, operands, ragged
 
 
 def handed(module: Module) -> Module:
@@ -111,6 +111,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),
     (both_ways, lambda m: map_funcs(m, both_ways.taken_both_ways)),
+    (operands, lambda m: map_funcs(m, operands.with_own_operands)),
     (ragged, lambda m: map_funcs(m, lambda func: ragged.with_empty_tiles(func, {}))),
 ]
 

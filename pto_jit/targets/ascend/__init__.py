@@ -5,8 +5,8 @@
 * `machine`, `instructions`, `refusals`: what the device has, the instructions of pto-isa, what the target does not do
 * `fills`, `flips`: new tensors that the cores fill; reversed tiles as picked elements
 * `elements`, `layers`, `layers_along`, `unit_axes`, `rows`, `strips`, `jumps`, `together`, `separate`,
-  `whole_products`, `apart`, `few`, `both_ways`, `lengths`, `numbers`, `places`, `behind`, `ragged`, `nothing`,
-  `unread`, `unsigned`, `narrow`, `singles`: the IR rewritten for cores: blocks of rows, strips, branches for
+  `whole_products`, `apart`, `few`, `both_ways`, `operands`, `lengths`, `numbers`, `places`, `behind`, `ragged`,
+  `nothing`, `unread`, `unsigned`, `narrow`, `singles`: the IR rewritten for cores: blocks of rows, strips, branches for
   `continue`, kernels joined and taken apart, operands loaded twice, places that are computed once, loops cut at the
   ends of tensors, branches for sequences without elements, unsigned integers, those of 64 bits, f64
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead

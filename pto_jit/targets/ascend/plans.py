@@ -104,10 +104,6 @@ def check(func: Func, plan: Plan, facts: Facts) -> None:
     """Refuse what the two sides could not do in step."""
     ops = [s for s in statements(func.body) if isinstance(s, Op)]
     for s in ops:
-        twice = [r.name for r in s.results if r.name in facts.mutable and r.name in plan.sent | plan.fetched]
-        if twice:
-            raise unsupported(f"an operand `{twice[0]}` of a product that is assigned several times", s.loc,
-                              "give every operand a name of its own")  # fmt: skip
         if any(r.name in plan.sent and set(r.type.shape[:-2]) - {1} for r in s.results):  # type: ignore[union-attr]
             raise unsupported("products of more than two axes", s.loc, "take one matrix at a time")
         placed = {v.name for v in uses(s)} & plan.unknown

@@ -52,6 +52,7 @@ from pto_jit.targets.ascend.lengths import known_lengths, lengths_once
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
 from pto_jit.targets.ascend.narrow import in_32_bits
 from pto_jit.targets.ascend.numbers import numbers_before_loops
+from pto_jit.targets.ascend.operands import with_own_operands
 from pto_jit.targets.ascend.places import with_places_once
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
@@ -223,7 +224,7 @@ def _as_it_is(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     func = with_empty_tiles(without_tiles_behind(known_lengths(without_thread(func), dims), dims), dims)
-    whole = taken_both_ways(func) if has_products(func) else hoist_loads(func)
+    whole = taken_both_ways(with_own_operands(func)) if has_products(func) else hoist_loads(func)
     try:
         form = _fitting(whole, dims)
     except TargetError as error:
