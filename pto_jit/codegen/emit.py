@@ -24,8 +24,8 @@ I64 = ScalarType(i64)
 
 @lru_cache(1024, typed=True)
 def index(value: int) -> Const:
-    """An i64 constant; they are few numbers, over and over."""
-    return Const(value, I64)
+    """An i64 constant; they are few numbers, over and over. Of a subclass of int, as an enum's, it is the number."""
+    return Const(int(value), I64)
 
 
 class Waiting(Protocol):
@@ -344,7 +344,7 @@ class Emitter:
                                        hint="run-time integers have 64 bits: compute with smaller ones")  # fmt: skip
             return Scalar(index(value), True, self.loc)
         if isinstance(value, float):
-            return Scalar(Const(value, ScalarType(f64)), True, self.loc)
+            return Scalar(Const(float(value), ScalarType(f64)), True, self.loc)
         raise AssertionError(type(value))
 
     def as_index(self, value: object) -> Operand:

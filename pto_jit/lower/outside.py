@@ -80,6 +80,7 @@ class _Check:
         for s in statements(body):
             for v in uses(s):
                 self.readers.setdefault(v.name, []).append(s)
+        self.chosen = self.only_chosen(body)
         self.loops: list[_Loop] = []
         self.values: dict[str, Linear] = {}
         self.extents: set[int] = set()  # atoms that are not below 0
@@ -134,25 +135,30 @@ class _Check:
     def op(self, op: Op, reached: int) -> None:
         at = _ELEMENTS.get(op.op)
         if at is not None:
-            reached = _GUARDED if op.op == "getelem" and self.is_chosen(op.results[0]) else reached
+            reached = _GUARDED if op.op == "getelem" and op.results[0].name in self.chosen else reached
             for axis, index in enumerate(op.args[at:]):
                 if isinstance(index, Var):
                     self.check(op, op.args[at - 1], index, axis, reached)
         if len(op.results) == 1 and op.results[0].name in self.once:
             self.values[op.results[0].name] = self.result(op)
 
-    def is_chosen(self, number: Var) -> bool:
-        """Whether nothing but choices reads a number, or what is computed of it."""
-        if number.name not in self.once:
-            return False
-        readers = self.readers.get(number.name, [])
-        return bool(readers) and all(isinstance(s, Op) and self.chooses(s, number) for s in readers)
+    def only_chosen(self, body: Block) -> set[str]:
+        """The numbers that nothing but choices reads, themselves or what is computed of them: readers come first."""
+        found: set[str] = set()
 
-    def chooses(self, reader: Op, number: Var) -> bool:
-        """Whether an operation chooses a number or not, or computes what nothing but choices reads."""
-        if reader.op == "select":
-            return number != reader.args[0]
-        return bool(reader.results) and reader.op not in _ELEMENTS and all(map(self.is_chosen, reader.results))
+        def chooses(reader: Stmt, number: Var) -> bool:
+            if not isinstance(reader, Op) or reader.op in _ELEMENTS:
+                return False
+            if reader.op == "select":
+                return number != reader.args[0]
+            return bool(reader.results) and all(r.name in found for r in reader.results)
+
+        for stmt in reversed([*statements(body)]):
+            for number in stmt.results if isinstance(stmt, Op) else ():
+                readers = self.readers.get(number.name)
+                if readers and number.name in self.once and all(chooses(s, number) for s in readers):
+                    found.add(number.name)
+        return found
 
     def result(self, op: Op) -> Linear:
         args = op.args

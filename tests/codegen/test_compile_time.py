@@ -215,6 +215,30 @@ def test_dataclasses_enums_and_named_tuples():
     check(f, X, out(), Static(Config()), Static(Mode.FAST))
 
 
+class Way(enum.IntEnum):
+    DOWN = 2
+    UP = 3
+
+
+class Scale(float):
+    """A number with a name."""
+
+
+def test_numbers_of_subclasses_are_numbers():
+    def f(x, y, way, scale):
+        for i in range(2):
+            y[i] = way if x[i] > 1 else Way.UP
+            y[i + 2] = scale if x[i] > 1 else Scale(0.25)
+            y[i + 4] = x[i] + way
+        n = way
+        for i in range(3):
+            n += i
+        y[6] = n
+        y[Way.UP + 4] = x[Way.DOWN]
+
+    check(f, X, out(), Static(Way.DOWN), Static(Scale(1.5)))
+
+
 def test_a_dataclass_of_tiles_carried_through_a_loop():
     def f(x, y, n):
         with pl.incore():

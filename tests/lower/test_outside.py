@@ -162,9 +162,25 @@ def chosen(v, y):
         y[i] = pl.where(i > 0, 2 * v[i - 1] + 1, 0.0)
 
 
+def chosen_at_the_end_of_a_long_chain(v, y):
+    for i in range(len(v)):
+        s = 0.0
+        for k in pl.static_range(400):
+            s = s + v[i - 1] * k
+        y[i] = pl.where(i > 0, s, 0.0)
+
+
+def chosen_with_many_ways_to_it(v, y):
+    for i in range(len(v)):
+        s = v[i - 1]
+        for _ in pl.static_range(40):
+            s = s * s
+        y[i] = pl.where(i > 0, s, 0.0)
+
+
 @pytest.mark.parametrize(
     "kernel",
-    [chosen, begins_later, guarded, left_out, left, left_in_a_loop, by_an_argument, wrapped, turned, looked_at_while_inside,
+    [chosen, chosen_at_the_end_of_a_long_chain, chosen_with_many_ways_to_it, begins_later, guarded, left_out, left, left_in_a_loop, by_an_argument, wrapped, turned, looked_at_while_inside,
      smaller_triangle, without_iterations, backwards_in_steps],
     ids=lambda f: f.__name__,
 )  # fmt: skip

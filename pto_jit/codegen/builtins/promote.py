@@ -45,7 +45,7 @@ def value_of(cg: Generator, value: Any, what: str = "operand") -> Value:
         if dtype is not None:
             return Scalar(constant(value.item() if dtype.name != "bf16" else float(value), dtype), False, cg.e.loc)
     if isinstance(value, int) and 2**63 <= value < 2**64:  # weak as well, but of use beside u64 only
-        return Scalar(Const(value, ScalarType(u64)), True, cg.e.loc)
+        return Scalar(Const(int(value), ScalarType(u64)), True, cg.e.loc)
     if isinstance(value, (bool, int, float)):
         return cg.e.to_scalar(value)
     cg.python(not_a_symbol, value)
