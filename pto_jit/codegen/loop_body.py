@@ -297,6 +297,8 @@ class RunTimeLoop:
         def leaf(items: Sequence[Any]) -> Any:
             header = items[0]
             if isinstance(header, Tensor):
+                if any(isinstance(v, Tile) for v in items[1:]):
+                    raise Disagreement("a tensor and a tile", "begin with a tile: `pl.load` of the tensor")
                 raise Disagreement("a tensor chosen at run time", "load from it or store to it inside the loop")
             phi = next(p for p in item.phis if p.holds(header))
             if isinstance(header, Tile):

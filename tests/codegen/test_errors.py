@@ -182,6 +182,14 @@ def a_string_changed_in_a_run_time_loop(x, y, n):
 
 
 @case()
+def a_tuple_of_tensors_becomes_one_of_tiles(x, y, n):
+    state = pl.zeros([4], pl.f32), pl.zeros([4], pl.f32)
+    for i in range(n):
+        state = state[1], state[0] + pl.load(x, [i], [4])  # error: PTO-N014: `state` changes from one iteration to the next: a tensor and a tile
+    y[0] = state[0][0]
+
+
+@case()
 def tuples_of_different_lengths_meet(x, y, n):
     v = (1, 2)
     if n > 2:
@@ -1301,3 +1309,20 @@ def test_no_compile_time_object_reaches_an_internal_error(value):
             raise
         except CompilationError as error:
             assert error.lineno and error.hint
+
+
+def test_a_tile_of_zeros_says_where_it_would_have_been_a_tensor() -> None:
+    def kernel(x, y):
+        a, b = (pl.zeros([4], pl.f32) for _ in range(2))
+        a[0] = x[0]
+
+    def loaded(x, y):
+        t = pl.load(x)
+        t[0] = 1.0
+
+    hints = []
+    for fn in (kernel, loaded):
+        with pytest.raises(TypeMismatchError, match="PTO-T038") as caught:
+            pto.jit(fn).compile(X, X.copy())
+        hints.append(str(caught.value.hint))
+    assert "the kernel's own body" in hints[0] and hints[1] == "build the new tile with `pl.where`, or write to a tensor"

@@ -213,11 +213,19 @@ def _for_masks(items: list[Any], otherwise: str) -> str:
     return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
 
 
+_NEW_TENSOR = (
+    "`pl.zeros` and the like make a tensor in statements of the kernel's own body; in loops, comprehensions, scopes "
+    "and functions that it calls they make a tile: build the new tile with `pl.where`, or make a tensor in the body"
+)
+
+
 def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     """`value[item] = rhs`."""
     if isinstance(value, Tile):
-        raise cg.error(TypeMismatchError, "an element of a tile cannot be assigned: tiles are values",
-                       code="PTO-T038", hint="build the new tile with `pl.where`, or write to a tensor")  # fmt: skip
+        made = cg.e.definitions.get(value.var.name)
+        raise cg.error(TypeMismatchError, "an element of a tile cannot be assigned: tiles are values", code="PTO-T038",
+                       hint=_NEW_TENSOR if made is not None and made.op == "full" else
+                       "build the new tile with `pl.where`, or write to a tensor")  # fmt: skip
     tensor = tensor_of(cg, value, "an indexed assignment")
     if any(i is None for i in (item if isinstance(item, tuple) else (item,))):
         raise cg.error(ShapeError, "an assignment through a new axis", code="PTO-H016",
