@@ -117,17 +117,17 @@ def _rest(g: Generator, fn: Any, takes: tuple[str, ...], args: tuple[Any, ...], 
     """The other arguments by name."""
     given = dict(zip(takes, args, strict=False)) | kwargs
     wrong = next((k for k in kwargs if k not in takes), None)
-    why = None
+    why, hint = None, "write a `for` loop for what is not there"
     if wrong is not None:
         why = f"does not take `{wrong}=`"
     elif len(args) + len(kwargs) > len(given) or len(args) > len(takes):
         why = "gets too many arguments"
     elif fn is functools.reduce and len(given) < len(takes):
-        why = "needs an initial value"
+        why, hint = "needs an initial value", "give one as the third argument: there may be no item"
     if why is not None:
         name = getattr(fn, "__name__", "this")
         raise g.error(CompilationError, f"`{name}` of a generator whose items are counted at run time {why}",
-                      code="PTO-N073", hint="write a `for` loop for what is not there")  # fmt: skip
+                      code="PTO-N073", hint=hint)  # fmt: skip
     return given
 
 

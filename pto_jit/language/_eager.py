@@ -7,6 +7,7 @@ and whatever involves a tile gives a `Tile`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,6 +124,12 @@ _ON_BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 _KEPT_ON_BOOL = ("abs", "relu", "square", "floor", "ceil", "round", "trunc")
 
 
+def _is_beyond(value: Any, dtype: DType) -> bool:
+    """Whether a Python integer is larger, or smaller, than all numbers of an integer dtype: it is compared as it is."""
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    return isinstance(value, int) and not low <= value < low + (1 << dtype.bits)
+
+
 def elementwise(name: str, *operands: Any) -> Any:
     """An elementwise operation, with NumPy's dtype rules."""
     if any(map(is_unread, operands)):
@@ -138,8 +145,9 @@ def elementwise(name: str, *operands: Any) -> Any:
         raise TypeMismatchError(
             f"{name} of {dtype}", code="PTO-T022", hint="it takes integers (or bool_): cast with `.to(pl.i32)`"
         )
-    elif name in ops.COMPARISONS and dtype.is_integer and dtype.bits <= 16 and any(_dtype(v) is None for v in values):
-        dtype = i64  # a Python number is compared as it is
+    elif name in ops.COMPARISONS and dtype.is_integer and not weak and any(_is_beyond(v, dtype) for v in values):
+        values = [math.copysign(math.inf, v) if _is_beyond(v, dtype) else v for v in values]
+        dtype = f64
     elif dtype.kind == "b" and name not in ops.COMPARISONS and name not in _BITWISE:
         if weak:
             dtype = i64

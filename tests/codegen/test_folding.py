@@ -191,6 +191,12 @@ def test_errors_are_at_the_item() -> None:
     assert "called from" not in str(caught.value) and "missing for i in range" in str(caught.value)
 
 
+def test_a_missing_initial_value_is_asked_for() -> None:
+    with pytest.raises(CompilationError, match="PTO-N073") as caught:
+        ir(lambda x: functools.reduce(max, (x[i] for i in range(len(x)))), X)
+    assert "third argument" in str(caught.value.hint)
+
+
 def test_explain_shows_the_loop() -> None:
     @pto.jit
     def kernel(x, y):

@@ -345,3 +345,29 @@ def test_where_of_python_numbers_is_one() -> None:
         np.testing.assert_array_equal(results[1], x * 3)
     assert type(pl.where(x[0] > 0, 2.0, -1.0)) is float and type(pl.where(np.bool_(True), 1, 2)) is int
     assert pl.where(x > 0, 2.0, -1.0).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [pl.u8, pl.i16, pl.u32, pl.i32, pl.u64, pl.i64], ids=str)
+def test_constants_beyond_all_numbers_of_a_dtype_are_compared_as_they_are(dtype: pl.DType) -> None:
+    """As in NumPy: one says which is larger, whatever fits."""
+    info = np.iinfo(dtype.numpy)
+    x = np.array([info.min, info.min + 1, 0, info.max - 1, info.max], dtype.numpy)
+    constants = [n for n in (info.min - 1, info.min, info.max, info.max + 1, 2**63) if -(2**63) <= n < 2**64]
+    compare = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+    expected = np.stack([f(*pair) for f in compare for c in constants for pair in ((x, c), (c, x))])
+
+    def tiles(x, y):
+        t = pl.load(x)
+        y[...] = pl.stack([f(*pair) for f in compare for c in constants for pair in ((t, c), (c, t))])
+
+    def elements(x, y):
+        for i in range(len(x)):
+            found = [f(*pair) for f in compare for c in constants for pair in ((x[i], c), (c, x[i]))]
+            for k, v in enumerate(found):
+                y[k, i] = v
+
+    for kernel in map(pto.jit, (tiles, elements)):
+        for run in (kernel, kernel.interpret):
+            y = np.zeros_like(expected)
+            run(x, y)
+            np.testing.assert_array_equal(y, expected)

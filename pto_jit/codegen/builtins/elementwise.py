@@ -221,8 +221,8 @@ def compare(op: type[ast.cmpop], cg: Generator, a: Any, b: Any) -> Any:
             code="PTO-T025",
             hint="run-time values have no identity: compare with `==`",
         )
-    name = AST_COMPARE[op]
     left, right = (value_of(cg, v, "an operand of the comparison") for v in (a, b))
+    name, left, right = _within(cg, AST_COMPARE[op], left, right)
     (left, right), weak = unify(cg, _as_they_are(cg, left, right))
     return apply(cg, name, [left, right], weak=weak)
 
@@ -236,8 +236,7 @@ def _as_they_are(cg: Generator, left: Value, right: Value) -> list[Value]:
         narrow = other.dtype.is_integer and other.dtype.bits <= 16 and not is_weak(other)
         if not (narrow and is_weak(number) and number.dtype.is_integer and isinstance(number, Scalar)):
             continue
-        known = number.operand.value if isinstance(number.operand, Const) else None
-        if known is not None and constant(known, other.dtype).value == known:
+        if isinstance(number.operand, Const):
             continue
         wide = i64
         if isinstance(other, Tile):  # half the lanes; a number that does not fit is beyond all elements either way
@@ -246,6 +245,29 @@ def _as_they_are(cg: Generator, left: Value, right: Value) -> list[Value]:
             number = apply(cg, "max", [low, apply(cg, "min", [high, to_dtype(cg, number, i64)])])
         pair[k], pair[1 - k] = to_dtype(cg, number, wide), to_dtype(cg, other, wide)
     return pair
+
+
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+_ABOVE = {"lt": "le", "le": "le", "gt": "gt", "ge": "gt", "eq": "gt", "ne": "le"}
+_BELOW = {"lt": "lt", "le": "lt", "gt": "ge", "ge": "ge", "eq": "lt", "ne": "ge"}
+"""Comparisons with a number beyond all of a dtype, as comparisons with the greatest or the lowest one of it."""
+
+
+def _within(cg: Generator, name: str, left: Value, right: Value) -> tuple[str, Value, Value]:
+    """A comparison with a constant that does not fit the integers it is compared with, as one with a constant that
+    does: like NumPy's it says which one is larger."""
+    other, number = (right, left) if is_weak(left) else (left, right)
+    held = number.operand if isinstance(number, Scalar) and number.weak else None
+    if is_weak(other) or not other.dtype.is_integer or not isinstance(held, Const) or type(held.value) is not int:
+        return name, left, right
+    dtype = other.dtype
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    high = low + (1 << dtype.bits) - 1
+    if low <= held.value <= high:
+        return name, left, right
+    name = name if number is right else _MIRRORED[name]
+    name, limit = (_ABOVE[name], high) if held.value > high else (_BELOW[name], low)
+    return name, other, Scalar(constant(limit, dtype), False, number.origin)
 
 
 def python_unary(op: type[ast.unaryop], cg: Generator, a: Any) -> Any:
