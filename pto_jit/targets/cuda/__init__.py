@@ -10,9 +10,10 @@
   written, axes of extent 1 that may be empty
 * `loops`, `order`, `roles`, `spreads`, `regions`: choices: what threads share, which blocks come first, what tiles are
   to products, how tiles are spread, what may overlap
-* `kernels`, `overlaps`, `function`, `tiles`, `access`, `elements`, `updates`, `rules`, `folds`, `values`,
+* `kernels`, `overlaps`, `function`, `tiles`, `access`, `elements`, `updates`, `privatised`, `rules`, `folds`, `values`,
   `unused`: a kernel as a source: what must not share memory, loops and scalars, slots of a thread, loads and stores,
-  loops over elements, their updates, functions of the program, loops that a block shares, lines that nobody needs
+  loops over elements, their updates, those that blocks gather, functions of the program, loops that a block shares,
+  lines that nobody needs
 * `products`, `vectors`, `reductions`, `moves`, `lines`, `places`: operations between threads: products, one row by a
   matrix, folds, transposes, order and running combinations, elements at places that are computed
 * `layouts`, `higher`: where tiles of more than two axes lie, and all of these operations for them

@@ -18,6 +18,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.commuting import commutes
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.elements import Fold, leaves
+from pto_jit.targets.cuda.privatised import Privatised
 from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.cuda.updates import ATOMIC
 from pto_jit.targets.source.scalars import memory_type, register_type
@@ -40,6 +41,8 @@ class FoldWriter(RuleWriter):
     """Writes kernels without tiles; `folds` has the loops that the threads of a block share, by identity."""
 
     folds: dict[int, Shared]
+    privatised: tuple[Privatised, ...] = ()
+    """Tensors whose elements blocks may update in shared memory first."""
     leaving = ""
     """Where a thread puts its number when it leaves the loop that is being written."""
 
@@ -202,9 +205,45 @@ class FoldWriter(RuleWriter):
                 there.append(f"uint64_t({text}) < uint64_t({extent})")
             elif not self.facts.is_below(place, tensor.name, axis):
                 there.append(f"{text} < {extent}")
-        rule = f"pto::{ATOMIC[op.op]}<{register_type(value.type.dtype)}>"
-        update = f"{rule}::apply(&{self.element(tensor, places)}, {self.scalar(value)});"
+        at, number = f"&{self.element(tensor, places)}", self.scalar(value)
+        update = f"pto::{ATOMIC[op.op]}<{register_type(value.type.dtype)}>::apply({at}, {number});"
+        for p in self.privatised:
+            if p.param.name == tensor.name:
+                place = f"&{self.name(tensor.name)}_bins[{self._number_of(tensor, places)}]"
+                update = f"pto::update_bin<pto::{ATOMIC[op.op]}, {p.macro}>({place}, {at}, {number});"
         self.text.line(f"if ({' && '.join(there)}) {update}" if there else update)
+
+    def _number_of(self, tensor: Var, places: Sequence[Operand]) -> str:
+        """The number of an element among all of a tensor, of which there are few."""
+        number = ""
+        for axis, place in enumerate(places):
+            text = self.scalar(place)
+            text = text if text.isdigit() else f"int({text})"
+            number = text if not number else f"{number} * int({self.name(tensor.name)}.shape[{axis}]) + {text}"
+            if axis + 1 < len(places) and axis:
+                number = f"({number})"
+        return number
+
+    def bins_macro(self, tensor: str) -> str:
+        """The macro that says for how many bins of a tensor there is room."""
+        return self.names.fresh(f"BINS_{self.name(tensor).upper()}")
+
+    def prologue(self) -> list[str]:
+        """Where the bins of privatised tensors are."""
+        lines = ["PTO_SHARED_MEMORY(bins);"] if self.privatised else []
+        distance = ""
+        for p in self.privatised:
+            name = self.name(p.param.name)
+            lines.append(f"{p.bin}* const {name}_bins = reinterpret_cast<{p.bin}*>(bins{distance});")
+            lines.append(f"pto::begin_bins<pto::{ATOMIC[p.update]}, {p.macro}>({name}_bins, {name});")
+            distance += f" + {p.bytes} * {p.macro}"
+        return lines
+
+    def end_bins(self) -> None:
+        """Combine the bins of a block with the elements of their tensors."""
+        for p in self.privatised:
+            name = self.name(p.param.name)
+            self.text.line(f"pto::end_bins<pto::{ATOMIC[p.update]}, {p.macro}>({name}_bins, {name});")
 
     def _stay_inside(self, tensor: Operand, indices: Collection[Operand]) -> None:
         """Leave the loop rather than read outside of a tensor: if that would happen, an earlier iteration has left."""

@@ -69,7 +69,7 @@ class Site:
 
     kernel: str
     overlaps: tuple[tuple[int, int, Overlap], ...]
-    size: Callable[..., tuple[Any, Any, Any]]
+    size: Callable[..., tuple[Any, Any, Any, Any]]
     run: int
 
 
@@ -136,12 +136,12 @@ class HostProgram:
         run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
         return Site(call.callee, overlaps, first_iteration(kernel), run)
 
-    def version(self, kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> Version:
+    def version(self, kernel: Kernel, size: tuple[Any, Any, Any, Any], run: int, device: Device) -> Version:
         """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs."""
-        trips, extents, shapes = size
+        trips, extents, shapes, elements = size
         known = self._versions[device]
         by_trips = trips if kernel.kind in BY_TRIPS else ()
-        key = (kernel.name, device.warpgroups, covers(kernel, trips), run, extents, shapes, by_trips)
+        key = (kernel.name, device.warpgroups, covers(kernel, trips), run, extents, shapes, by_trips, elements)
         found = known.get(key)
         if found is None or found.kernel is not kernel:
             spread, shared = spread_of(kernel, size, run, device)
@@ -151,12 +151,13 @@ class HostProgram:
         return found
 
 
-def spread_of(kernel: Kernel, size: tuple[Any, Any, Any], run: int, device: Device) -> tuple[Spread, int]:
+def spread_of(kernel: Kernel, size: tuple[Any, Any, Any, Any], run: int, device: Device) -> tuple[Spread, int]:
     """How a version of a kernel is spread, and the bytes of shared memory that it takes beside its own."""
-    trips, extents, shapes = size
+    trips, extents, shapes, elements = size
     capacities = {macro: n for (macro, _), n in zip(kernel.capacities, extents, strict=True)}
-    spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups, run)
-    return covering(spread) if covers(kernel, trips) else spread, shared
+    spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups, run,
+                         elements)  # fmt: skip
+    return covering(spread) if covers(kernel, trips, spread) else spread, shared
 
 
 class Run:

@@ -27,6 +27,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.semantic.evaluation import Context, argument, evaluate
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.loops import touches_tiles
+from pto_jit.targets.cuda.privatised import elements_of
 
 _LIMIT = 1 << 63
 
@@ -94,9 +95,9 @@ def host_function(entry: Func, sites: Callable[[Call], Any]) -> Callable[..., tu
     return writer.function(f"{entry.name} on the host", params)
 
 
-def first_iteration(kernel: Kernel) -> Callable[..., tuple[Any, Any, Any]]:
+def first_iteration(kernel: Kernel) -> Callable[..., tuple[Any, Any, Any, Any]]:
     """`function(run, *arguments)`: how often each loop of the grid runs when those around it are at their start; the
-    run-time extents behind the capacities, and those of all tiles, there.
+    run-time extents behind the capacities, and those of all tiles, there; the elements of privatised tensors.
 
     A grid made for these counts is right for others too, as the kernel's loops go on from where it ends.
     """
@@ -112,7 +113,8 @@ def first_iteration(kernel: Kernel) -> Callable[..., tuple[Any, Any, Any]]:
         writer.line(1, f"{writer.name(stmt.var)} = {start}")
     extents = _together([writer.value(e) for _, e in kernel.capacities])
     shapes = _together([_together([writer.value(e) for e in shape]) for shape in kernel.shapes])
-    writer.line(1, f"return {_together(trips)}, {extents}, {shapes}")
+    bins = _together([f"elements_of({writer.name(p.param)}.shape)" for p in kernel.privatised])
+    writer.line(1, f"return {_together(trips)}, {extents}, {shapes}, {bins}")
     return writer.function(f"the grid of {kernel.name}", params)
 
 
@@ -121,7 +123,8 @@ class _Writer:
         self.sites = sites
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
-        self.known: dict[str, Any] = {"wrapped": wrapped, "loop": loop, "evaluated": evaluated}
+        self.known: dict[str, Any] = {"wrapped": wrapped, "loop": loop, "evaluated": evaluated,
+                                      "elements_of": elements_of}  # fmt: skip
 
     def function(self, title: str, params: Sequence[str]) -> Callable[..., Any]:
         text = "\n".join([f"def function(run, {', '.join(params)}):", *self.lines])

@@ -15,7 +15,7 @@ from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.groups.fitting import NOTHING, Fitting
 from pto_jit.lower.wholes.lines import axis_along
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.along import along_rows
 from pto_jit.targets.cuda.elements import fold_of, merges_of, merges_parts, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
@@ -24,6 +24,7 @@ from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.loops import chain_of, touches_tiles
 from pto_jit.targets.cuda.overlaps import Overlap, overlaps_of, twins_of
 from pto_jit.targets.cuda.parts import in_parts
+from pto_jit.targets.cuda.privatised import Privatised, privatised_in
 from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.thin import (
@@ -125,7 +126,7 @@ class Kernel:
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
     code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
     in memory; covered: how deep in the chain the loops are that a grid covers unless a limit clips it, with the macro
-    COVERED.
+    COVERED; privatised: tensors that blocks may have bins for.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Kernel:
     slots: int = SLOTS
     first_iteration: tuple[Op | For, ...] = ()
     covered: tuple[int, ...] = ()
+    privatised: tuple[Privatised, ...] = ()
 
     @property
     def in_order(self) -> bool:
@@ -169,7 +171,7 @@ class Kernel:
         for tile in self.shared:
             name = tile.over or tile.name
             room[name] = max(room.get(name, 0), tile.bytes(defines))
-        return sum(room.values())
+        return sum(room.values()) + sum(p.bytes * defines.get(p.macro, 0) for p in self.privatised)
 
 
 def write_kernel(
@@ -197,8 +199,13 @@ def write_kernel(
                             fastmath=fastmath)  # fmt: skip
         writer.folds = folds
         writer.twins = {} if writer.elements else twins_of(func, facts, teamed=False)
+        if writer.elements and chain:
+            writer.privatised = privatised_in(func, facts, writer.bins_macro)
         writer.block(func.body)
-        return _kernel(func, file, writer, "elements" if writer.elements else "folds", {}, (), 1, facts, fastmath)
+        writer.end_bins()
+        kernel = _kernel(func, file, writer, "elements" if writer.elements else "folds", {}, (), 1, facts, fastmath,
+                         bins=[p.macro for p in writer.privatised])  # fmt: skip
+        return replace(kernel, privatised=writer.privatised)
     products = any(multiplies_matrices(s) for s in statements(func.body))
     copied = copied_rows(func, multiplied_rows(func, streamed))
     shapes = () if products else tile_shapes(func.body, streamed | copied)
@@ -245,6 +252,7 @@ def _folds(body: Block, shared: bool) -> dict[int, Shared]:
 def _kernel(
     func: Func, file: str, writer: FunctionWriter, kind: str, capacities: dict[str, Operand],
     shapes: tuple[tuple[Operand, ...], ...], run: int, facts: Facts, fastmath: bool, streams: bool = False,
+    bins: Sequence[str] = (),
 ) -> Kernel:  # fmt: skip
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
@@ -257,7 +265,7 @@ def _kernel(
     body = [*writer.prologue(), *str(writer.text).splitlines()]
     used = set(words_of("\n".join(body)))
     capacities = {macro: extent for macro, extent in capacities.items() if macro in used}
-    _macros(text, kind, writer, run, tuple(capacities))
+    _macros(text, kind, writer, run, tuple(capacities), bins)
     if writer.recipes.texts:
         text.line("namespace pto {")
         for function in writer.recipes.texts.values():
@@ -284,11 +292,15 @@ def _kernel(
                   first_iteration=_first_iteration(func, writer.chain, extents), covered=covered)  # fmt: skip
 
 
-def _macros(text: SourceText, kind: str, writer: FunctionWriter, run: int, capacities: tuple[str, ...]) -> None:
-    if kind == "elements":
+def _macros(
+    text: SourceText, kind: str, writer: FunctionWriter, run: int, capacities: tuple[str, ...], bins: Sequence[str]
+) -> None:  # fmt: skip
+    if kind == "elements" and not bins:
         return
     teamed = writer.teamed
     defaults = [("TR", "8" if not teamed else "1"), ("TC", "32" if not teamed else "256"), ("V", str(run))]
+    if kind == "elements":
+        defaults = [(macro, "0") for macro in bins]
     if kind == "folds":
         defaults = [("TR", "1"), ("TC", "256"), ("V", "1")]
     if kind == "fragments":
@@ -299,6 +311,9 @@ def _macros(text: SourceText, kind: str, writer: FunctionWriter, run: int, capac
         text.line(f"#if !defined({name})")
         text.line(f"#define {name} {value}")
         text.line("#endif")
+    if kind == "elements":
+        text.line()
+        return
     if kind == "fragments":
         text.line("using Spread = pto::Fragments<WM, WN>;")
     else:

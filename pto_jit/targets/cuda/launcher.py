@@ -32,6 +32,7 @@ from pto_jit.targets.cpu.tensors import new_extents
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
+from pto_jit.targets.cuda.privatised import elements_of
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, covering, covers, fit
 from pto_jit.targets.source.identifiers import Identifiers, stem_of
@@ -81,10 +82,11 @@ def _version(kernel: Kernel, limit: int, known: Mapping[str, int]) -> Version:
         extents = {macro: most(extent) for macro, extent in kernel.capacities}
         shapes = [tuple(map(most, shape)) for shape in kernel.shapes]
         try:
-            spread, shared = fit(kernel, extents, shapes, [bound] * len(kernel.chain), limit)
-            check_shared(kernel, shared, limit)
+            elements = tuple(elements_of(p.param.type.shape) for p in kernel.privatised)  # type: ignore[union-attr]
             trips = [_trip(loop) for loop in kernel.chain]
-            return Version(kernel, covering(spread) if covers(kernel, trips) else spread, shared)
+            spread, shared = fit(kernel, extents, shapes, trips, limit, elements=elements)
+            check_shared(kernel, shared, limit)
+            return Version(kernel, covering(spread) if covers(kernel, trips, spread) else spread, shared)
         except LaunchError:
             if bound <= 16 or not kernel.capacities:
                 raise
@@ -127,6 +129,7 @@ class HostWriter(CFunctionWriter):
                 if kernel.kind == "elements":
                     per = version.spread.block[axis]
                 grid[axis] = trip if per == 1 else f"({trip} + {per - 1}) / {per}"
+            grid = self._grid(version, grid)
             some = f"{trips[0]} > 0" if trips else ""  # loops inside may be empty in the first iteration alone
             block = ", ".join(map(str, version.spread.block))
             call = (f"pto_cuda_launch(worker, {self.numbers[kernel.name]}, (const int64_t[]){{{', '.join(grid)}}}, "
@@ -138,6 +141,22 @@ class HostWriter(CFunctionWriter):
             else:
                 code.line(text)
             self.env, self.mutable = saved, mutable
+
+    def _grid(self, version: Version, blocks: list[str]) -> list[str]:
+        """The grid of a launch that would have so many blocks along its axes."""
+        most = version.spread.most_blocks
+        if not most:
+            return blocks
+        left, out = str(most), []
+        for axis, count in zip("xyz", blocks, strict=True):
+            if count == "1":
+                out.append(count)
+                continue
+            some = self.code.names.fresh(f"blocks_{axis}")
+            self.code.line(f"const int64_t {some} = {count} < 1 ? 1 : {count} < {left} ? {count} : {left};")
+            out.append(some)
+            left = f"({left} / {some})"
+        return out
 
     def _arguments(self, kernel: Kernel, stmt: Call) -> Any:
         env = type(self.env)(self.code)

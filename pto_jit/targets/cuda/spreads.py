@@ -10,9 +10,10 @@ from pto_jit.errors import LaunchError, TargetError
 from pto_jit.ir.nodes import Const, For, Var
 from pto_jit.ir.walk import defs
 from pto_jit.lower.names import source_name
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SLOTS, THREADS, Kernel
+from pto_jit.targets.cuda.privatised import with_bins
 
 MOST_SLOTS = 128  # elements of a tile that a thread can hold at all
 MOST_THREADS = 1024
@@ -32,17 +33,19 @@ BY_TRIPS = ("elements", "folds")
 
 @frozen
 class Spread:
-    """defines: macros of the version; block: threads along x and y; teams: iterations that a block takes at a time."""
+    """defines: macros of the version; block: threads along x and y; teams: iterations that a block takes at a time;
+    most_blocks: so many blocks a grid has at most, where that is not 0."""
 
     defines: tuple[tuple[str, int], ...]
     block: tuple[int, int, int]
     teams: int
+    most_blocks: int = 0
 
 
 def with_stages(spread: Spread, stages: int) -> Spread:
     """The same with another number of copies of staged tiles."""
     defines = tuple((name, stages if name == "STAGES" else value) for name, value in spread.defines)
-    return Spread(defines, spread.block, spread.teams)
+    return replace(spread, defines=defines)
 
 
 def as_matrix(extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -52,13 +55,13 @@ def as_matrix(extents: tuple[int, ...]) -> tuple[int, ...]:
 
 def fit(
     kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int], limit: int,
-    warpgroups: bool = False, run: int | None = None,
+    warpgroups: bool = False, run: int | None = None, elements: tuple[int, ...] = (),
 ) -> tuple[Spread, int]:  # fmt: skip
     """`choose` with as many stages as pay, and the bytes of shared memory that a block takes.
 
-    warpgroups: the device multiplies by warpgroups.  run: as `choose` has it.  limit: the bytes that a block can have.
-    A multiprocessor has a little more, which blocks share: fewer stages are taken where that lets more blocks run at a
-    time, until there are two warps for each of its four schedulers.
+    warpgroups: the device multiplies by warpgroups.  run, elements: as `choose` has them.  limit: the bytes that a
+    block can have.  A multiprocessor has a little more, which blocks share: fewer stages are taken where that lets more
+    blocks run at a time, until there are two warps for each of its four schedulers.
     Without room for two stages there is one, and copies are waited for.
     """
     shapes = [as_matrix(s) for s in shapes]
@@ -66,7 +69,7 @@ def fit(
         found = _of_warpgroups(kernel, extents, shapes, limit)
         if found is not None:
             return found
-    spread = choose(kernel, extents, shapes, trips, run)
+    spread = choose(kernel, extents, shapes, trips, run, elements)
     versions: list[tuple[Spread, int]] = []
     for stages in range(kernel.stages, 0, -1):
         version = with_stages(spread, stages)
@@ -138,15 +141,16 @@ def power_of_two(n: int) -> int:
 
 def choose(
     kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int],
-    run: int | None = None,
+    run: int | None = None, elements: tuple[int, ...] = (),
 ) -> Spread:  # fmt: skip
     """For the run-time extents behind the capacities (by macro), the extents of all tiles, the iterations of the chain.
 
-    run: so many columns at a time the tensors of a launch allow, where they are known.
+    run: so many columns at a time the tensors of a launch allow, where they are known; elements: how many each of the
+    privatised tensors has, 0 where that is not known.
     Raises LaunchError for tiles that do not fit the registers of a block.
     """
     if kernel.kind == "elements":
-        return _elements(trips)
+        return _elements(kernel, trips, elements)
     if kernel.kind == "folds":
         return _folds(trips)
     if kernel.kind == "fragments":
@@ -222,11 +226,12 @@ def _teams(whole_rows: bool, rows: int, runs: int) -> tuple[int, int]:
     return max(1, min(THREADS // threads, power_of_two(rows))), threads
 
 
-def _elements(trips: Sequence[int]) -> Spread:
+def _elements(kernel: Kernel, trips: Sequence[int], elements: tuple[int, ...]) -> Spread:
     inner = trips[-1] if trips else 1
     x = min(THREADS, max(32, power_of_two(inner)))
     y = min(THREADS // x, power_of_two(trips[-2])) if len(trips) > 1 else 1
-    return Spread((), (x, y, 1), 1)
+    room, blocks = with_bins(kernel.privatised, elements or (0,) * len(kernel.privatised), prod(trips), x * y)
+    return Spread(tuple(room.items()), (x, y, 1), 1, blocks)
 
 
 def _folds(trips: Sequence[int]) -> Spread:
@@ -298,15 +303,17 @@ _BLOCKS = (2**31 - 1, _ROWS, _ROWS)
 """The most blocks along the x, y and z of a grid."""
 
 
-def covers(kernel: Kernel, trips: Sequence[int]) -> bool:
-    """Whether a grid has a block or thread for every iteration of the loops that say so (`Kernel.covered`)."""
+def covers(kernel: Kernel, trips: Sequence[int], spread: Spread | None = None) -> bool:
+    """Whether a grid has a block or thread for every iteration of the loops that say so (`Kernel.covered`); it may,
+    where no spread is given."""
     last = len(trips) - 1
-    return kernel.covered != () and all(trips[k] <= _BLOCKS[last - k] for k in kernel.covered)
+    few = spread is not None and spread.most_blocks
+    return not few and kernel.covered != () and all(trips[k] <= _BLOCKS[last - k] for k in kernel.covered)
 
 
 def covering(spread: Spread) -> Spread:
     """The same for launches whose grid covers all iterations."""
-    return Spread((*spread.defines, ("COVERED", 1)), spread.block, spread.teams)
+    return replace(spread, defines=(*spread.defines, ("COVERED", 1)))
 
 
 def grid(kernel: Kernel, spread: Spread, trips: Sequence[int]) -> tuple[int, int, int]:
@@ -317,4 +324,9 @@ def grid(kernel: Kernel, spread: Spread, trips: Sequence[int]) -> tuple[int, int
         if kernel.kind == "elements":
             per_block = spread.block[axis]
         out[axis] = max(1, min(-(-trip // per_block), _BLOCKS[axis]))
+    if spread.most_blocks:
+        left = spread.most_blocks
+        for axis in range(3):
+            out[axis] = min(out[axis], left)
+            left //= out[axis]
     return out[0], out[1], out[2]

@@ -23,7 +23,7 @@ from pto_jit.targets.cuda.spreads import LARGEST, fit
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 needs_nvrtc = pytest.mark.skipif(not nvrtc.libraries(), reason="needs NVRTC")
 SCALAR, VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (0, 1, 2, 3))
-HALF, MANY_ROWS = pto.spec((None, None), pl.bf16), pto.spec((4096, None), pl.bf16)
+HALVES, HALF, MANY_ROWS = pto.spec((None,), pl.bf16), pto.spec((None, None), pl.bf16), pto.spec((4096, None), pl.bf16)
 
 
 @pto.jit
@@ -41,12 +41,21 @@ def of_unsigned(x: pl.Tensor, y: pl.Tensor):
         y[r] = abs(x[r] % 7) + x[r] // pl.u32(3) + x[r] ** 3
 
 
+@pto.jit
+def by_key(x: pl.Tensor, v: pl.Tensor, y: pl.Tensor, top: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        pl.atomic_add(y, [x[i], 1], v[i])
+        pl.atomic_max(top, [x[i]], v[i])
+
+
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3, ()),
     "softmax": (rows.softmax, (MATRIX,) * 2, ("TC=1024", "TR=1", "MOST_X_D1=16384")),
     "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "MOST_X_D1=512")),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), ()),
     "of_unsigned": (of_unsigned, (pto.spec((None, None), pl.u32),) * 2, ()),
+    "by_key": (by_key, (pto.spec((None,), pl.i32), HALVES, pto.spec((None, 2), pl.bf16), HALVES),
+               ("BINS_Y=256", "BINS_TOP=128")),
     "to_rank_0": (to_rank_0, (MATRIX, SCALAR), ()),
     "matmul_bf16": (matrix.matmul_bf16, (MANY_ROWS, HALF, MANY_ROWS), ()),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3, ()),
@@ -95,7 +104,7 @@ def test_kernels_compile_without_warnings_and_spills(name: str) -> None:
     file, text = kernel_of(name)
     files = {**headers(), file: text}
     defines = [f"-D{d}" for d in KERNELS[name][2]]
-    for arch in ("sm_80", "sm_90") if name == "softmax" else ("sm_90",):
+    for arch in ("sm_80", "sm_90") if name in ("softmax", "by_key") else ("sm_90",):
         flags = ["-std=c++17", "-cubin", f"-arch={arch}", "--fmad=false", "-Werror", "all-warnings", "-Xptxas",
                  "-Werror,-warn-spills"]  # fmt: skip
         toolchain.build(["nvcc", *flags, *defines, "-o", "kernel.cubin", file], files, "kernel.cubin")

@@ -128,6 +128,7 @@ struct NativeWord<uint64_t> {
 };
 template <class T>
 struct AtomicSum {
+  static PTO_FUNCTION T nothing() { return T(-0.0); }  // which changes no number: -0 + -0 is -0
   template <class M>
   static PTO_FUNCTION void apply(M* at, T value) {
     if constexpr (sizeof(M) >= 4) {
@@ -140,6 +141,7 @@ struct AtomicSum {
 };
 template <class T>
 struct AtomicMaximum {
+  static PTO_FUNCTION T nothing() { return Maximum<T>::identity(); }
   template <class M>
   static PTO_FUNCTION void apply(M* at, T value) {
     if constexpr (is_native_integer<M>) {
@@ -152,6 +154,7 @@ struct AtomicMaximum {
 };
 template <class T>
 struct AtomicMinimum {
+  static PTO_FUNCTION T nothing() { return Minimum<T>::identity(); }
   template <class M>
   static PTO_FUNCTION void apply(M* at, T value) {
     if constexpr (is_native_integer<M>) {
@@ -162,6 +165,56 @@ struct AtomicMinimum {
     }
   }
 };
+
+// Bins of a block for the elements of a tensor, in shared memory, where there is ROOM for them: they begin as what changes
+// nothing, and are combined with the elements at the end, by all threads of the block.
+template <class T, int N>
+PTO_FUNCTION int elements_of(const Tensor<T, N>& x) {
+  int count = 1;
+  PTO_UNROLL
+  for (int axis = 0; axis < N; ++axis) count *= int(x.shape[axis]);
+  return count;
+}
+template <class T, int N>
+PTO_FUNCTION T* element_at(const Tensor<T, N>& x, int number) {
+  int64_t distance = 0;
+  PTO_UNROLL
+  for (int axis = N - 1; axis > 0; --axis) {
+    distance += number % int(x.shape[axis]) * x.stride[axis];
+    number /= int(x.shape[axis]);
+  }
+  return x.data + distance + number * x.stride[0];
+}
+template <template <class> class Atomic, int ROOM, class B, class T, int N>
+PTO_FUNCTION void begin_bins(B* bins, const Tensor<T, N>& x) {
+  if constexpr (ROOM > 0) {
+    const int threads = int(blockDim.x * blockDim.y), self = int(threadIdx.x + threadIdx.y * blockDim.x);
+    const int count = elements_of(x);
+    for (int k = self; k < count; k += threads) bins[k] = Atomic<B>::nothing();
+    __syncthreads();
+  }
+}
+template <template <class> class Atomic, int ROOM, class B, class T, class R>
+PTO_FUNCTION void update_bin(B* bin, T* at, R value) {
+  if constexpr (ROOM > 0) Atomic<B>::apply(bin, B(value));
+  else Atomic<R>::apply(at, value);
+}
+template <template <class> class Atomic, int ROOM, class B, class T, int N>
+PTO_FUNCTION void end_bins(const B* bins, const Tensor<T, N>& x) {
+  if constexpr (ROOM > 0) {
+    using Word = typename Unsigned<sizeof(B)>::type;
+    using R = decltype(from_memory(*x.data));
+    __syncthreads();
+    const int threads = int(blockDim.x * blockDim.y), self = int(threadIdx.x + threadIdx.y * blockDim.x);
+    const int count = elements_of(x);
+    for (int k = self; k < count; k += threads) {
+      const B bin = bins[k];
+      if (reinterpret<Word>(bin) != reinterpret<Word>(Atomic<B>::nothing())) {
+        Atomic<R>::apply(element_at(x, k), R(bin));
+      }
+    }
+  }
+}
 
 // Every valid element of a tile updates one of a tensor.
 template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, template <class> class Atomic, int NR, int NC, class R, class T>

@@ -21,7 +21,7 @@ using Spread = pto::Rows<TR, TC, V, true>;
 extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) running_sum_incore_0_3(
     const pto::Tensor<float, 1> t0_memory, const pto::Tensor<float, 1> x, const pto::Tensor<float, 1> y,
     const int64_t parts_1, const int64_t chunk, const int64_t x_d0, const int64_t most_2, pto::Failure* failure) {
-  // test_sources.py:65
+  // test_sources.py:74
   PTO_KEEP_LOOP
   for (int64_t chunk_2 = int64_t(blockIdx.x) * TR + threadIdx.y; chunk_2 < parts_1;
       PTO_NEXT(chunk_2, parts_1, int64_t(gridDim.x) * TR)) {

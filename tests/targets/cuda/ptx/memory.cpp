@@ -30,16 +30,18 @@ std::byte* shared_at(Warp& warp, const Instruction& i, int lane, uint64_t addres
   if (address < WINDOW || address + bytes > WINDOW + block.shared.size()) fault(i, "outside of shared memory");
   std::byte* const at = block.shared.data() + (address - WINDOW);
   const int thread = warp.thread(lane);
+  const bool looks = access == Access::read && (i.has("volatile") || i.has("relaxed"));  // at what others update
   for (size_t k = 0; k < bytes; ++k) {
     Touched& byte = block.touched[address - WINDOW + k];
     const bool atomic = access == Access::atomic, kept = access == Access::write && same(at, value, k);
     // Lanes of a warp are in order since they met; warps, since the block met.
-    const bool raced = byte.written == block.meetings && byte.writer != thread && !(atomic && byte.atomic) &&
+    const bool raced = byte.written == block.meetings && byte.writer != thread && !((atomic || looks) && byte.atomic) &&
                        !(byte.writer / LANES == warp.number && byte.written_by_warp < warp.meetings);
     if (byte.coming) fault(i, "an asynchronous copy is under way");
     if (raced && !kept) fault(i, access == Access::read ? "a race: read after write" : "a race: write after write");
     if (access == Access::read) {
       if (byte.written == 0) fault(i, "shared memory that nothing has written");
+      if (looks) continue;
       const bool first = byte.read != block.meetings;
       byte.reader = first || byte.reader == thread ? int16_t(thread) : int16_t(-2);
       byte.reading_warp = first || byte.reading_warp == warp.number ? int16_t(warp.number) : int16_t(-2);
