@@ -81,6 +81,11 @@ class DeviceKernel:
             with on_stream_of([view for _, view in call.tensors], device) as stream:
                 return self._run(device, call, stream)
 
+    @property
+    def passed(self) -> frozenset[int]:
+        """Which of the arguments that are tensors or numbers are numbers that only kernels see."""
+        return self.built.program.host.passed.places
+
     def recorded(self, call: Arguments) -> Recorded | None:
         """What a call that was launched enqueues; None where that depends on more than `Repeated` compares."""
         from pto_jit.targets.cuda import driver
@@ -88,9 +93,9 @@ class DeviceKernel:
         device = driver.device_of(view.pointer for _, view in call.tensors if 0 not in view.shape)
         return record(self.built.program.host, device, _arguments(call))
 
-    def launch_again(self, recorded: Recorded, views: Sequence[Any]) -> Any:
-        """The same for a call that was recorded with tensors like these; NotImplemented, and nothing was enqueued, for
-        what needs a closer look."""
+    def launch_again(self, recorded: Recorded, arguments: Sequence[Any], views: Sequence[Any]) -> Any:
+        """The same for a call that was recorded with arguments like these, tensors and numbers; NotImplemented, and
+        nothing was enqueued, for what needs a closer look.  views: of the tensors."""
         from pto_jit.targets.cuda import driver
 
         device: Any = recorded.device  # a `CudaDevice`
@@ -99,7 +104,7 @@ class DeviceKernel:
             return NotImplemented
         raise_failure(self.built.program.host, device)
         with on_stream_of(views, device) as stream:
-            results = recorded.run([v.pointer for v in views], [v.owner for v in views], stream)
+            results = recorded.run(arguments, [v.pointer for v in views], [v.owner for v in views], stream)
             if results is None:
                 return NotImplemented
             torch = bool(views) and views[0].is_torch
@@ -160,7 +165,7 @@ class DeviceCompiled(WrittenCompiled):
 
     def __init__(self, parameters: Parameters, kernel: Any) -> None:
         super().__init__(parameters, kernel)
-        self._repeated = Repeated()
+        self._repeated = Repeated(parameters.static)
 
     def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         __tracebackhide__ = True
@@ -169,7 +174,7 @@ class DeviceCompiled(WrittenCompiled):
             call, values = self._matching(args, kwargs or {})
             return self._kernel.launch(call, values), self._kernel, call
 
-        return self._repeated.call(self._parameters.bind(args, kwargs)[1], None, launch)
+        return self._repeated.call(*self._parameters.bind(args, kwargs), None, launch)
 
     def _files(self, name: str | None) -> dict[str, str]:
         """The kernels, the headers they include, the program in `.pto` form, and a README with the command that

@@ -102,7 +102,7 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
         names, values = self._parameters.bind(args, kwargs)
         if self._options.device:
             content = fingerprint(self.__pto_jit__, self._prints).digest
-            return self._on_device().call(values, content, lambda: self._launch(names, values))
+            return self._on_device().call(names, values, content, lambda: self._launch(names, values))
         return self._launch(names, values)[0]
 
     def _launch(self, names: list[str], values: list[Any]) -> tuple[Any, Any, Arguments]:
@@ -120,7 +120,7 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
         if self._repeated is None:
             from pto_jit.repeated import Repeated  # here: other targets never need it
 
-            self._repeated = Repeated()
+            self._repeated = Repeated(self._parameters.static)
             _alive.add(self._repeated)
         return self._repeated
 

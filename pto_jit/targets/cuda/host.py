@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from math import gcd
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,8 +21,8 @@ import numpy as np
 from pto_jit import errors
 from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, BoundsError, InternalError, LaunchError, excerpt
-from pto_jit.ir.nodes import Call, Const, Func, Op
-from pto_jit.ir.types import TensorType
+from pto_jit.ir.nodes import Call, Const, Func, Op, Var
+from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.evaluation import argument, number
 from pto_jit.semantic.failures import INDEX, filled
@@ -30,6 +31,7 @@ from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.overlaps import Overlap
+from pto_jit.targets.cuda.passed import PassedNumbers
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, fit, grid
 
@@ -64,13 +66,15 @@ class Site:
     """A call of a kernel.
 
     overlaps: pairs of its arguments that must not share memory, as `Overlap`s; size: see `hostcode.first_iteration`;
-    run: columns that a thread takes at a time, where fewer may be better for the tensors of a launch, else 1.
+    run: columns that a thread takes at a time, where fewer may be better for the tensors of a launch, else 1; passed:
+    names of the arguments, by their places, that depend on `PassedNumbers`.
     """
 
     kernel: str
     overlaps: tuple[tuple[int, int, Overlap], ...]
     size: Callable[..., tuple[Any, Any, Any, Any]]
     run: int
+    passed: tuple[tuple[int, str], ...]
 
 
 @frozen(eq=False)
@@ -99,6 +103,11 @@ class HostProgram:
         self._function: Callable[..., tuple[Any, ...]] | None = None
         self.speaks = any(isinstance(s, Op) and s.op == "print" for s in statements(entry.body))
 
+    @cached_property
+    def passed(self) -> PassedNumbers:
+        """The numbers that only kernels see."""
+        return PassedNumbers(self.entry, self.kernels)
+
     def failures(self, device: Device) -> FailureSlot:
         """Where this program's kernels record failures on a device."""
         slot = self._failures.get(device)
@@ -122,11 +131,13 @@ class HostProgram:
         """Let something do what the program says; arguments and results as those of `run`."""
         if self._function is None:
             self._function = host_function(self.entry, self._site)
-        given = [
-            value if isinstance(value, DeviceTensor) else plain(argument(value, param.type.dtype), param.type)
-            for param, value in zip(self.entry.params, arguments, strict=True)
-        ]
-        return tuple(number(v) if isinstance(v, np.generic) else v for v in self._function(run, *given))
+        values = self._function(run, *self.given(arguments))
+        return tuple(number(v) if isinstance(v, np.generic) else v for v in values)
+
+    def given(self, arguments: Sequence[Any]) -> list[Any]:
+        """Arguments as the host code has them."""
+        return [plain(argument(value, p.type.dtype), p.type) if isinstance(p.type, ScalarType) else value
+                for p, value in zip(self.entry.params, arguments, strict=True)]  # fmt: skip
 
     def _site(self, call: Call) -> Site:
         kernel = self.kernels[call.callee]
@@ -134,7 +145,8 @@ class HostProgram:
         pairs = [(places[o.read], places[o.written], o) for o in kernel.overlaps]
         overlaps = tuple(pair for pair in pairs if not self._apart(call.args[pair[0]], call.args[pair[1]]))
         run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
-        return Site(call.callee, overlaps, first_iteration(kernel), run)
+        passed = tuple((k, a.name) for k, a in enumerate(call.args) if isinstance(a, Var) and self.passed.varies(a))
+        return Site(call.callee, overlaps, first_iteration(kernel), run, passed)
 
     def version(self, kernel: Kernel, size: tuple[Any, Any, Any, Any], run: int, device: Device) -> Version:
         """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs."""
@@ -269,9 +281,9 @@ class Run:
         trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
-        self.enqueue(self.program.version(kernel, size, self.run_of(site, args), self.device), trips, args)
+        self.enqueue(site, self.program.version(kernel, size, self.run_of(site, args), self.device), trips, args)
 
-    def enqueue(self, version: Version, trips: Any, args: Sequence[Any]) -> None:
+    def enqueue(self, site: Site, version: Version, trips: Any, args: Sequence[Any]) -> None:
         """Launch a version of a kernel whose loops run so often."""
         blocks = grid(version.kernel, version.spread, trips)
         self.device.launch(version.compiled, blocks, version.spread.block, version.shared,
@@ -422,10 +434,12 @@ def _as_argument(value: Any, kind: Any, kernel: Kernel) -> Any:
         if value.words is None:
             value.words = _words(value, kernel)
         return value.words
-    name = kind.dtype.name
-    if name in ("f16", "bf16"):
-        return ctypes.c_float(float(value))
-    return _SCALARS[name](value if isinstance(value, (int, bool)) else value.item())
+    return _SCALARS[kind.dtype.name](for_c(value))
+
+
+def for_c(value: Any) -> int | float | bool:
+    """A scalar of the host code as objects of `ctypes` take it."""
+    return value if isinstance(value, (int, bool)) else float(value) if value.dtype.kind not in "biu" else value.item()
 
 
 def _words(value: DeviceTensor, kernel: Kernel) -> Any:
@@ -439,7 +453,7 @@ def _words(value: DeviceTensor, kernel: Kernel) -> Any:
 
 
 _SCALARS: dict[str, Any] = {
-    "f32": ctypes.c_float, "f64": ctypes.c_double, "bool_": ctypes.c_bool,
+    **dict.fromkeys(("f16", "bf16", "f32"), ctypes.c_float), "f64": ctypes.c_double, "bool_": ctypes.c_bool,
     "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
     "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
 }  # fmt: skip

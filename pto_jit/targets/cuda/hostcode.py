@@ -118,6 +118,16 @@ def first_iteration(kernel: Kernel) -> Callable[..., tuple[Any, Any, Any, Any]]:
     return writer.function(f"the grid of {kernel.name}", params)
 
 
+def numbers_function(entry: Func, ops: Sequence[Op], wanted: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
+    """`function(run, *arguments)`, which gives some of the numbers that operations compute of the entry's."""
+    writer = _Writer(None)
+    params = [writer.name(p) for p in entry.params]
+    for op in ops:
+        writer.operation(op, 1)
+    writer.line(1, f"return {_together([writer.names[name] for name in wanted])}")
+    return writer.function(f"numbers of {entry.name}", params)
+
+
 class _Writer:
     def __init__(self, sites: Callable[[Call], Any] | None) -> None:
         self.sites = sites

@@ -3,8 +3,9 @@
 
 The host side of most programs depends on the extents, strides and alignment of tensors, on numbers and on which tensors
 are the same, and on nothing else: calls that agree in these launch the same kernels with the same arguments but for
-addresses.  `record` runs the host side once without a device, on tensors at made-up addresses that tell where each
-pointer of a launch comes from.  A program that reads elements on the host, or prints, is not recorded.
+addresses, and for numbers that are only passed on (`passed`).  `record` runs the host side once without a device, on
+tensors at made-up addresses that tell where each pointer of a launch comes from.  A program that reads elements on the
+host, or prints, is not recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pto_jit.errors import PtoError
 from pto_jit.ir.nodes import Op
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cuda.devices import Device
-from pto_jit.targets.cuda.host import DeviceTensor, HostProgram, Run, Site, Version, overlap
+from pto_jit.targets.cuda.host import DeviceTensor, HostProgram, Run, Site, Version, for_c, overlap
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import grid
 
@@ -54,18 +55,24 @@ class _Fill:
 
 @mutable(eq=False)
 class Recorded:
-    """Enqueues a program; `words`: the arguments of launches that are tensors, whose first word is a pointer."""
+    """Enqueues a program; words: the arguments of launches that are tensors, whose first word is a pointer; numbers:
+    those that `computed` gives for the arguments of a call, in that order."""
 
+    host: HostProgram
     device: Device
     sizes: tuple[int, ...]
     words: tuple[tuple[Any, _Place], ...]
+    numbers: tuple[Any, ...]
+    computed: Callable[..., tuple[Any, ...]]
     apart: tuple[_Apart, ...]
     steps: tuple[_Fill | Callable[[int], None], ...]
     results: tuple[Any, ...]
-    busy: threading.Lock = field(default_factory=threading.Lock)  # of `words`
+    busy: threading.Lock = field(default_factory=threading.Lock)  # of `words` and `numbers`
 
-    def run(self, pointers: Sequence[int], owners: Sequence[Any], stream: int) -> tuple[Any, ...] | None:
-        """Enqueue all on a stream, for arguments at these addresses, in the order of the tensors of the program.
+    def run(
+        self, arguments: Sequence[Any], pointers: Sequence[int], owners: Sequence[Any], stream: int
+    ) -> tuple[Any, ...] | None:
+        """Enqueue all on a stream, for such arguments, of which the tensors are at these addresses, in order.
 
         Returns the results as `HostProgram.run` does; None, and nothing was done, where arguments share memory that
         they must not share, or while another thread does the same.
@@ -82,6 +89,10 @@ class Recorded:
             at = [*pointers, *(m.pointer for m in memory)]
             for words, place in self.words:
                 words[0] = at[place.base] + place.offset
+            if self.numbers:
+                found = self.computed(None, *self.host.given(arguments))
+                for argument, value in zip(self.numbers, found, strict=True):
+                    argument.value = for_c(value)
             for step in self.steps:
                 if isinstance(step, _Fill):
                     self.device.fill(at[step.at.base] + step.at.offset, step.element, step.count, stream)
@@ -113,7 +124,8 @@ def record(host: HostProgram, device: Device, arguments: Sequence[Any]) -> Recor
     except (_UnrecordedError, PtoError):
         return None
     return Recorded(
-        device, tuple(run.sizes), tuple(run.words.values()), tuple(run.pairs), tuple(run.steps),
+        host, device, tuple(run.sizes), tuple(run.words.values()), tuple(argument for argument, _ in run.numbers),
+        host.passed.arguments([name for _, name in run.numbers]), tuple(run.pairs), tuple(run.steps),
         tuple((r, run.place(r.pointer)) if isinstance(r, DeviceTensor) else r for r in results),
     )  # fmt: skip
 
@@ -136,6 +148,7 @@ class _Recording(Run):
         self.arguments = len(remainders)
         self.sizes: list[int] = []
         self.words: dict[int, tuple[Any, _Place]] = {}
+        self.numbers: list[tuple[Any, str]] = []  # as C objects, and their names
         self.pairs: list[_Apart] = []
         self.steps: list[_Fill | Callable[[int], None]] = []
 
@@ -171,11 +184,12 @@ class _Recording(Run):
                 self.pairs.append(_Apart(mine, high - low, other, last - first))
         return args
 
-    def enqueue(self, version: Version, trips: Any, args: Sequence[Any]) -> None:
+    def enqueue(self, site: Site, version: Version, trips: Any, args: Sequence[Any]) -> None:
         values = self.values(version.kernel, args)
         for value, words in zip(args, values, strict=False):  # behind them is where failures are recorded
             if isinstance(value, DeviceTensor):
                 self.words[id(words)] = words, self.place(value.pointer)
+        self.numbers += [(values[k], name) for k, name in site.passed]
         where = grid(version.kernel, version.spread, trips)
         self._keep(self.device.prepared(version.compiled, where, version.spread.block, version.shared, values))
 

@@ -151,26 +151,93 @@ def scaled(x, y, s):
     y[...] = x * s
 
 
-def test_numbers_are_compared_by_kind_and_bit_for_bit(fake: Any) -> None:  # noqa: F811
+def test_numbers_that_only_kernels_see_may_be_new(runs: list[int]) -> None:
     x, y = np.array([1.0, -2.0], np.float32), np.zeros(2, np.float32)
-    for s in (0.0, -0.0, 1, True, 1.0, float("nan"), 2.5) * 3:
+    for s in (0.0, -0.0, 1, True, 1.0, float("nan"), 2.5, -7) * 3:
         scaled(OnDevice(x), OnDevice(y), s)
         np.testing.assert_array_equal(y, x * np.float32(s))
         np.testing.assert_array_equal(np.signbit(y), np.signbit(x * np.float32(s)))
+    assert len(runs) == 6  # two for each kind: a bool is a compile-time value
+
+
+@pto.jit(target="cuda")
+def stepped(p, g, rate, step, n):
+    decay = 1 - 0.5 ** (step + 1)
+    for _ in range(n):
+        p[...] = p - rate / decay * g
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_what_the_host_computes_of_such_numbers_is_computed_anew(runs: list[int], dtype: Any) -> None:
+    kernel: Any = pto.jit(stepped.__pto_jit__, target="cuda")
+    g = f32(33).astype(dtype)
+    for step in range(6):
+        p, rate = np.zeros(33, dtype), 0.25 / (step + 1)
+        kernel(OnDevice(p), OnDevice(g), rate, step, 3)
+        np.testing.assert_allclose(p, -3 * rate / (1 - 0.5 ** (step + 1)) * g, rtol=1e-2 if dtype == np.float16 else 1e-5)
+    assert len(runs) == 2
+    for n in (1, 2, 1, 2, 1, 2):  # decides what is launched
+        p = np.zeros(33, dtype)
+        kernel(OnDevice(p), OnDevice(g), 1.0, 1, n)
+        np.testing.assert_allclose(p, -n / 0.75 * g, rtol=1e-2 if dtype == np.float16 else 1e-5)
+    assert len(runs) == 6
+
+
+@pto.jit(target="cuda")
+def shared_out(x, y, n, parts):
+    if parts > 0:
+        y[...] = x * (n // parts)
+    else:
+        y[...] = x * n
+
+
+def test_numbers_of_branches_that_are_not_taken_are_not_computed(runs: list[int]) -> None:
+    x, y = f32(8), np.zeros(8, np.float32)
+    for n in range(4):
+        for parts in (0, 2):
+            shared_out(OnDevice(x), OnDevice(y), n, parts)
+            np.testing.assert_array_equal(y, x * (n // parts if parts else n))
+    assert len(runs) == 4
+
+
+@pto.jit(target="cuda")
+def windowed(x, y, at, width):
+    y[...] = pl.sum(x[at : at + width])
+
+
+def test_numbers_that_say_what_is_read_decide(runs: list[int]) -> None:
+    x, y = f32(64), np.zeros(1, np.float32)
+    for at, width in ((0, 8), (3, 8), (0, 8), (3, 9), (3, 8), (0, 8)):
+        windowed(OnDevice(x), OnDevice(y), at, width)
+        np.testing.assert_allclose(y, x[at : at + width].sum(), rtol=1e-4, atol=1e-5)
+    for at in (70, -2, 70, -2, 70, -2):
+        try:
+            windowed(OnDevice(x), OnDevice(y), at, 8)
+        except pto.PtoError as error:
+            assert "negative" in str(error) and at < 0
+        else:
+            assert y[0] == 0 and at > 0
+
+
+@pto.jit(target="cuda")
+def times_over(x, y, n):
+    for _ in range(n):
+        y[...] = y + x
 
 
 def test_a_function_whose_numbers_are_always_new_is_left_alone(runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     from pto_jit import repeated
 
     monkeypatch.setattr(repeated, "_MOST", 4)
-    kernel: Any = pto.jit(scaled.__pto_jit__, target="cuda")
-    x, y = f32(8), np.zeros(8, np.float32)
-    for k in range(6):
-        kernel(OnDevice(x), OnDevice(y), float(k))
+    kernel: Any = pto.jit(times_over.__pto_jit__, target="cuda")
+    x = f32(8)
+    for k in range(1, 7):
+        kernel(OnDevice(x), OnDevice(np.zeros(8, np.float32)), k)
     read: list[int] = []
     monkeypatch.setattr(repeated, "as_tensor", lambda *args, **options: read.append(1))
-    kernel(OnDevice(x), OnDevice(y), 0.5)
-    np.testing.assert_array_equal(y, x / 2)
+    y = np.zeros(8, np.float32)
+    kernel(OnDevice(x), OnDevice(y), 2)
+    np.testing.assert_array_equal(y, x + x)
     assert len(runs) == 7 and not read
 
 
@@ -229,7 +296,8 @@ def test_a_call_while_another_thread_repeats_it_takes_the_slow_path(runs: list[i
     x, y = f32(5, 40), np.zeros((5, 40), np.float32)
     for _ in range(3):
         kernel(OnDevice(x), OnDevice(y))
-    ((_, recorded),) = kernel._repeated._known.values()
+    (kind,) = kernel._repeated._kinds.values()
+    (recorded,) = kind.recorded.values()
     z = f32(5, 40)
     with recorded.busy:
         kernel(OnDevice(z), OnDevice(y))
