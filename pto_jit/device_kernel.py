@@ -111,9 +111,21 @@ class DeviceKernel:
             return self._arranged(tuple(_returned(r, device, torch, stream) for r in results))
 
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Callable[[], Any]:
-        """A prepared launch, which keeps the arguments alive."""
-        kept = (values, call.owners)
-        return lambda: self.launch(call, kept[0])
+        """A prepared launch, which keeps the arguments alive, and is recorded when it is made for the first time."""
+        views, arguments = [view for _, view in call.tensors], _arguments(call)
+        recorded: list[Recorded | None] = []
+
+        def again() -> Any:
+            if recorded and recorded[0] is not None:
+                result = self.launch_again(recorded[0], arguments, views)
+                if result is not NotImplemented:
+                    return result
+            result = self.launch(call, values)
+            if not recorded:
+                recorded.append(self.recorded(call))
+            return result
+
+        return again
 
     def run_on(self, device: Device, call: Arguments) -> Any:
         """Run on a device that shares the memory of the CPU; raises what a kernel recorded."""

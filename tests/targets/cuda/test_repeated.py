@@ -59,6 +59,16 @@ def test_the_third_call_and_later_ones_launch_without_the_host_code(runs: list[i
     assert fake.fake_record().decode().count("launch on stream 0") == 5
 
 
+def test_a_prepared_launch_is_recorded_by_its_first_run(runs: list[int]) -> None:
+    x, y = f32(5, 40), np.zeros((5, 40), np.float32)
+    bound = rows.softmax.compile(OnDevice(x), OnDevice(y), target="cuda").bind(OnDevice(x), OnDevice(y))
+    for _ in range(3):
+        x[...] = f32(5, 40)
+        bound()
+        np.testing.assert_allclose(y, softmax_of(x), rtol=1e-5)
+    assert len(runs) == 1
+
+
 def test_other_extents_strides_and_alignments_are_other_calls(runs: list[int]) -> None:
     kernel: Any = pto.jit(rows.softmax.__pto_jit__, target="cuda")
     memory = f32(4096)
