@@ -5,18 +5,20 @@ A whole file is parsed once (cached by its text) and a function is the node that
 `def` or `lambda` that starts on the code's first line and encloses all positions the code records.  Nothing is
 dedented, cut out or searched for with a pattern, so several lambdas on one line, decorators, nested functions and
 multi-line strings are not special cases.  Source comes through `linecache`, which also knows the cells of notebooks,
-doctests and, from Python 3.13, the interactive prompt and the text after `-c`; what was typed at an older prompt is in
-the history of its line editor.
+doctests and, from Python 3.13, the interactive prompt and the text after `-c`; of older ones that text is a word of the
+command, and what was typed is in the history of the line editor.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -202,11 +204,15 @@ def _file_of(code: CodeType, fn: FunctionType) -> SourceFile | None:
 
 
 def _keep_lines(code: CodeType) -> None:
-    """From Python 3.14 on, what was typed is told by its code alone: give it to all who ask `linecache` by its name."""
-    lines = getattr(linecache, "_getlines_from_code", lambda code: [])(code)
-    if lines and code.co_filename not in linecache.cache:
-        text = "".join(lines)
-        linecache.cache[code.co_filename] = (len(text), None, list(lines), code.co_filename)
+    """Give `linecache`, where all look for it, what it does not have by its name: what was typed or given after `-c`,
+    which Python 3.14 tells by its code alone, and 3.11 and 3.12 as a word of the command."""
+    if code.co_filename in linecache.cache or not code.co_filename.startswith("<"):
+        return
+    text = "".join(getattr(linecache, "_getlines_from_code", lambda code: [])(code))
+    if not text and code.co_filename == "<string>":
+        text = next((word for option, word in pairwise(sys.orig_argv) if re.fullmatch("-[A-Za-z]*c", option)), "")
+    if text:
+        linecache.cache[code.co_filename] = (len(text), None, text.splitlines(keepends=True), code.co_filename)
 
 
 def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:

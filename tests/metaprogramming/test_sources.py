@@ -205,15 +205,16 @@ def test_without_columns_lambdas_on_one_line_cannot_be_told_apart_and_it_says_so
     assert run(str(path), cache=tmp_path / "cache").stdout.splitlines()[1] == "[[2.0], [2.0]]"
 
 
-@pytest.mark.parametrize("how", ["-c", "standard input"])
-def test_code_without_a_file_says_how_to_give_its_source(how: str, tmp_path: Path) -> None:
-    done = run(*(["-c", SCRIPT] if how == "-c" else []), text=SCRIPT, cache=tmp_path)
-    lines = done.stdout.splitlines()
-    assert lines[0] == "[[2.0], [2.0]]", done.stderr
-    if how == "-c" and sys.version_info >= (3, 13):  # which keeps the text
-        assert lines[1] == "[[2.0], [2.0]]"
-    else:
-        assert lines[1].startswith("PTO-S001 ") and "linecache" in lines[1]
+def test_code_from_standard_input_says_how_to_give_its_source(tmp_path: Path) -> None:
+    lines = run(text=SCRIPT, cache=tmp_path).stdout.splitlines()
+    assert lines[0] == "[[2.0], [2.0]]"
+    assert lines[1].startswith("PTO-S001 ") and "linecache" in lines[1]
+
+
+@pytest.mark.parametrize("options", [["-c"], ["-B", "-Xdev", "-qc"], ["-W", "ignore", "-c"]])
+def test_the_text_after_c_is_a_source(options: list[str], tmp_path: Path) -> None:
+    done = run(*options, SCRIPT, cache=tmp_path)
+    assert done.stdout.splitlines()[:2] == ["[[2.0], [2.0]]", "[[2.0], [2.0]]"], done.stderr
 
 
 AFTER_C = """\
