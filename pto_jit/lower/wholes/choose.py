@@ -28,8 +28,8 @@ from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, frozen, mutable, replace
 
 _MOVABLE = frozenset("load store full arange copy broadcast_to transpose cumsum cumprod sort argsort".split())
-_BY_FUNCTIONS = frozenset("map fold assoc_scan atomic_add".split())
-_IN_BLOCKS = frozenset("topk gather take atomic_max atomic_min".split())
+_BY_FUNCTIONS = frozenset("map fold assoc_scan atomic_add atomic_max atomic_min".split())
+_IN_BLOCKS = frozenset("topk gather take".split())
 """More of them, of devices whose blocks share memory."""
 _SHORT = 256  # columns that stay whole where it is known that they are not longer
 _LAYERS = 32  # of a tile of three axes, each of which is a tile of two

@@ -13,6 +13,7 @@ from pto_jit.ir.nodes import Func, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.wholes.lines import STORES
 from pto_jit.targets.cuda.nests import touches_tiles
 
 
@@ -55,7 +56,7 @@ def can_halve(func: Func, fetched: Container[str]) -> bool:
             rank = op.args[0].type.rank  # type: ignore[union-attr]
             if _tall(op.args[0]) and (not op.attr("keepdims") or set(reduced_axes(op)) != {rank - 1}):
                 return False
-        elif not is_elementwise(op) and op.op not in ("full", "arange", "store", "atomic_add"):
+        elif not is_elementwise(op) and op.op not in ("full", "arange", *STORES):
             return False
     return len(rows) == 1
 

@@ -40,7 +40,7 @@ ROWS: dict[str, Row] = {
     for row in (
         *_rows("TLOAD", "MTE2", "dr sg", _MOVED),
         *_rows("TSTORE", "MTE3", "dg sr", _MOVED),
-        *_rows("TSTORE_ADD", "MTE3", "tg sr", _ADDED),  # atomically, to each element
+        *_rows("TSTORE_ADD TSTORE_MAX TSTORE_MIN", "MTE3", "tg sr", _ADDED),  # atomically, to each element
         *_rows("TADD TSUB TMUL TMAX TMIN", "V", "dr sr sr", _NUMBERS),
         *_rows("TDIV", "V", "dr sr sr", _F),
         *_rows("TAND TOR", "V", "dr sr sr", _BITS),

@@ -192,7 +192,7 @@ class Layers:
             self.emit("reshape", slab, part, _const(1), *self.extents(tile)[1:])
             self.emit(op.op, None, slab, tensor, self.after(place, k), *rest, **dict(op.attrs))
 
-    write_atomic_add = write_store
+    write_atomic_add = write_atomic_max = write_atomic_min = write_store
 
     def _slab(self, part: Var) -> Var:
         """A layer with the first axis."""

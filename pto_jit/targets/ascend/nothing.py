@@ -28,6 +28,7 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, blocks, def_counts, statements, use_counts, uses, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import Names, Scalars, index
+from pto_jit.lower.wholes.lines import STORES
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen
 
@@ -36,7 +37,6 @@ Starts = Callable[[Op], frozenset[int]]
 _OF_NOTHING = {
     "sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True, "argmax": 0, "argmin": 0,
 }  # fmt: skip
-_STORES = ("store", "atomic_add")
 _OF_THE_SAME_SHAPE = ("cumsum", "cumprod", "sort", "argsort", "flip")
 
 
@@ -219,7 +219,7 @@ class _Left:
         """Of an operation that is done: tiles that it makes have elements."""
         if any(r.name in self.empty for r in op.results):
             raise _Unknown
-        if op.op in _STORES and isinstance(op.args[0], Var) and op.args[0].name in self.unsure:
+        if op.op in STORES and isinstance(op.args[0], Var) and op.args[0].name in self.unsure:
             raise _Unknown
         self.others.update(r.name for r in op.results)
         if tiles and self.unsure.issuperset(tiles):
@@ -229,7 +229,7 @@ class _Left:
         """What an operation on tiles without elements leaves: other operations, or a tile without elements along some
         axes (none for a store)."""
         axes = [self.empty.get(a.name, frozenset[int]()) if isinstance(a, Var) else frozenset[int]() for a in op.args]
-        if op.op in _STORES or op.op == "put":
+        if op.op in STORES or op.op == "put":
             if not axes[0]:
                 raise _Unknown
             return axes[0]

@@ -58,7 +58,7 @@ _CHOICES = tuple(0b000100010001 * four for four in _FOURS) + tuple(0b1001001001 
 """Which branches are taken: of twelve in a row, that repeat after four or three, as three inside each other do."""
 _SCRATCH = ("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS", "TGATHER", "TMRGSORT_")
 """Instructions whose last operand is memory that they work in."""
-_IN_PLACE = ("TMULADDDST", "TFUSEDMULADD", "TAXPY", "TSTORE_ADD", "TSTORE_ACC_ADD")
+_IN_PLACE = ("TMULADDDST", "TFUSEDMULADD", "TAXPY", "TSTORE_ADD", "TSTORE_MAX", "TSTORE_MIN", "TSTORE_ACC_ADD")
 """Instructions that read their target."""
 _RESERVED = ("Vec", 184 * 1024, 192 * 1024)
 

@@ -42,7 +42,11 @@ _HELPERS = {
     "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
 }
 _SPELLED = {name: spelling(name) for name in ROWS}
-_OWN_CALLS = frozenset("SetValue CALL TMRGSORT_2 TMRGSORT_3 TMRGSORT_4 TCI TODD TSTORE_ADD TSTORE_ACC_ADD".split())
+_OWN_CALLS = frozenset(
+    """SetValue CALL TMRGSORT_2 TMRGSORT_3 TMRGSORT_4 TCI TODD TSTORE_ADD TSTORE_ACC_ADD TSTORE_MAX
+    TSTORE_MIN""".split()
+)
+_ATOMIC = {"f32": "f32", "f16": "f16", "bf16": "bf16", "i32": "s32", "i16": "s16", "i8": "s8"}
 _GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
 
 
@@ -186,6 +190,9 @@ def _instruction(text: SourceText, node: Instruction) -> None:
         if node.name == "CALL":
             _call_function(text, node)
             return
+        if node.name in ("TSTORE_MAX", "TSTORE_MIN"):
+            _extreme(text, node)
+            return
         call = _call(node)
     else:
         call = _SPELLED[node.name]
@@ -240,6 +247,15 @@ def _call_function(text: SourceText, node: Instruction) -> None:
     result, tile = (a.name for a in node.args[:2])  # type: ignore[union-attr]
     given = [a if isinstance(a, str) else _address(a) for a in node.args]  # pyright: ignore[reportArgumentType]
     text.line(f"{node.function.name}({', '.join(given)});  // {result}, of {tile}")
+
+
+def _extreme(text: SourceText, node: Instruction) -> None:
+    """A transfer that takes maxima or minima, which the device does as it adds; pto-isa has a name for sums only."""
+    memory, tile = (a for a in node.args if not isinstance(a, str))
+    text.line(f"set_atomic_{_ATOMIC[tile.dtype.name]}();  // of the transfers from here on")
+    text.line(f"set_atomic_{node.name[-3:].lower()}();")
+    text.line(f"TSTORE({memory.name}, {tile.name});")
+    text.line("set_atomic_none();")
 
 
 def _call(node: Instruction) -> str:

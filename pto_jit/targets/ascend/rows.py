@@ -33,6 +33,7 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, def_counts, rewrite_block, statements, uses
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
+from pto_jit.lower.wholes.lines import STORES
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.nests import is_parallel, writes
@@ -129,7 +130,7 @@ def _is_row_wise(op: Op, var: Var, varying: set[str]) -> bool:
             return False
         varying.add(op.results[0].name)
         return True
-    if op.op in ("store", "atomic_add"):
+    if op.op in STORES:
         value, offsets = op.args[0], op.args[2:]
         wanted = isinstance(value, Var) and value.name in varying
         return wanted and len(offsets) > 1 and offsets[-2] == var and op.args.count(var) == 1

@@ -167,10 +167,13 @@ class TileWriter(HeldWriter):
 
     def checked(self, dtype: DType, loc: Loc) -> None:
         if dtype.name not in TILED:
-            hint = "use f32, f16, bf16, i32 or i16"
             if dtype == i64:
-                hint += "; of sums of integers, the lower 32 bits: `pl.sum(t).to(pl.i32)`"
-            raise unsupported(f"tiles of {dtype} on the vector core", loc, hint)
+                raise unsupported(
+                    "arithmetic on tiles of i64, which the vector core only moves and converts", loc,
+                    "convert them to i32 and the result back, `(t.to(pl.i32) + 1).to(pl.i64)`; of sums of integers "
+                    "take the lower 32 bits, `pl.sum(t).to(pl.i32)`",
+                )  # fmt: skip
+            raise unsupported(f"tiles of {dtype} on the vector core", loc, "use f32, f16, bf16, i32 or i16")
 
     def reduced(
         self, name: str, source: Value, axes: set[int], rank: int, var: Var | None, to: Any, loc: Loc

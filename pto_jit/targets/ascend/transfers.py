@@ -112,10 +112,10 @@ class TransferWriter(TileWriter):
             stride = 1 if rank == 1 else tensor.strides[-2]
             self._store(value, tensor, self.pointer(tensor, offsets, op.loc), value.valid, stride, op.loc)
             return
-        how = "TSTORE" if op.op == "store" else "TSTORE_ADD"
-        if how == "TSTORE_ADD" and value.dtype.name not in ROWS[how].dtypes:
-            raise unsupported(f"`pl.atomic_add` of tiles of {value.dtype}", op.loc,
-                              "add f32, f16, bf16, i32, i16 or i8")  # fmt: skip
+        how = "TSTORE" if op.op == "store" else f"TSTORE_{op.op.removeprefix('atomic_').upper()}"
+        if how != "TSTORE" and value.dtype.name not in ROWS[how].dtypes:
+            raise unsupported(f"`pl.{op.op}` of tiles of {value.dtype}", op.loc,
+                              "take tiles of f32, f16, bf16, i32, i16 or i8")  # fmt: skip
         assert isinstance(op.args[0].type, TileType)
         row = _row_of(op.args[0].type)
         if self.in_group and not all(

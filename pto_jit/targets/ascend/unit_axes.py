@@ -26,17 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_jit.ir.nodes import Block, For, Func, If, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Attr, Block, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import blocks, rewrite_block, statements, uses, vars_made, with_blocks
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import Names, index
+from pto_jit.lower.wholes.lines import STORES
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend.values import row_axis
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 
 _SCANS = frozenset(["cumsum", "cumprod", "assoc_scan"])
-_STORES = ("store", "atomic_add")
 _KNOWN = _SCANS | frozenset("copy full broadcast_to transpose valid extent sort argsort map".split())
 
 
@@ -134,11 +134,11 @@ def _can_be_rewritten(stmt: Stmt, body: Block) -> bool:
         return False
     if all(v.type.rank <= 2 for v in tiles):  # type: ignore[union-attr]
         return True
-    if stmt.op in (*_STORES, "transpose") or is_reduction(stmt):
-        told = stmt.args[0] if stmt.op in _STORES else stmt.results[0]
+    if stmt.op in (*STORES, "transpose") or is_reduction(stmt):
+        told = stmt.args[0] if stmt.op in STORES else stmt.results[0]
         if isinstance(told.type, TileType) and shape_of(body, told) is None:  # type: ignore[arg-type]
             return False
-    if stmt.op in ("load", *_STORES):
+    if stmt.op in ("load", *STORES):
         return not stmt.attr("pad") and not stmt.attr("inside")
     if stmt.op == "reshape":
         return unit_reshape(stmt) is not None
@@ -184,14 +184,15 @@ class _Nest:
                 rank = result.type.rank  # type: ignore[union-attr]
                 sides = self.pick(result, stmt.args[1 + rank :])
                 return replace(stmt, results=(slab,)), self.reshaped(slab, self.of(result), sides, stmt)
-            case "store" | "atomic_add":
+            case "store" | "atomic_add" | "atomic_max" | "atomic_min":
                 tile = stmt.args[0]
                 slab = self.names.fresh(f"{tile.name}.slab", tile.type)  # type: ignore[union-attr]
                 laid = Op("reshape", (slab,), (self.of(tile), *self.told(tile)), (), (), stmt.loc)
                 return laid, replace(stmt, args=(slab, *stmt.args[1:]))
             case "full" | "broadcast_to" | "reshape":
                 (result,) = stmt.results
-                return replace(plain, args=(plain.args[0], *self.pick(result, stmt.args[1:])))
+                attrs = tuple((key, self.stay(stmt, value) if key == "axes" else value) for key, value in stmt.attrs)
+                return replace(plain, args=(plain.args[0], *self.pick(result, stmt.args[1:])), attrs=attrs)
             case "transpose":
                 return self.transposed(stmt)
             case "valid" | "extent":
@@ -218,6 +219,15 @@ class _Nest:
         typ = tile.type
         assert isinstance(typ, TileType)
         return tuple(extents) if typ.rank < 3 else (extents[_row(typ)], extents[-1])
+
+    def stay(self, op: Op, axes: Attr) -> Attr:
+        """Of a reshape that says which axes of its operand stay, for each of the result, the same of two axes."""
+        assert isinstance(axes, tuple)
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        kept = axes if typ.rank < 3 else (axes[_row(typ)], axes[-1])
+        known = (None if k == -1 else self.axis(op.args[0], int(k)) for k in kept)  # type: ignore[arg-type]
+        return tuple(-1 if k is None else k for k in known)
 
     def told(self, tile: Operand) -> tuple[Operand, ...]:
         """The extents of a tile."""

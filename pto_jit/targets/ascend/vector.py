@@ -30,7 +30,7 @@ from pto_jit.targets.ascend import (
 )
 from pto_jit.targets.ascend.form import Require
 from pto_jit.targets.ascend.machine import padded
-from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.refusals import many_axes, unsupported
 from pto_jit.targets.ascend.scalars import needs_vector_core
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
@@ -38,8 +38,6 @@ from pto_jit.targets.ascend.values import Size, Span, Value, lying, physical, ro
 from pto_jit.targets.cuda.shapes import shape_of
 
 _INSTEAD = {
-    "atomic_max": "let each iteration write a row of its own, and take `pl.max` of the rows in another loop",
-    "atomic_min": "let each iteration write a row of its own, and take `pl.min` of the rows in another loop",
     "flip": "load rows or elements one at a time, in a loop from the last one",
 }  # fmt: skip
 """What to do where there is no such operation."""
@@ -49,6 +47,9 @@ class VectorWriter(TransferWriter):
     """Writes a kernel without matrix products."""
 
     def tile_operation(self, op: Op) -> None:
+        for r in op.results:
+            if isinstance(r.type, TileType) and r.type.rank > 2 and row_axis(r.type.shape) is None:
+                raise many_axes(r.type.rank, op.loc)
         if is_elementwise(op):
             if op.op in ("rand_at", "randn_at") and isinstance(self.value(op.args[1]), Value):
                 randoms.write_at(self, op)
@@ -62,7 +63,7 @@ class VectorWriter(TransferWriter):
         match op.op:
             case "load":
                 self.load(op)
-            case "store" | "atomic_add":
+            case "store" | "atomic_add" | "atomic_max" | "atomic_min":
                 self.store(op)
             case "full":
                 self.full(op)

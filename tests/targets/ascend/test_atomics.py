@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Atomic sums: written programs run on the CPU, against the interpreter."""
+"""Atomic sums, maxima and minima: written programs run on the CPU, against the interpreter."""
 
 from __future__ import annotations
 
@@ -99,8 +99,44 @@ def _whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: object = np.
     return rng.integers(-4, 5, shape).astype(dtype)
 
 
+@pto.jit
+def extremes(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor, d: pl.Tensor, e: pl.Tensor,
+             out_a: pl.Tensor, out_b: pl.Tensor, out_c: pl.Tensor, out_d: pl.Tensor, out_e: pl.Tensor):  # fmt: skip
+    """Columns of the results are cut."""
+    for i in pl.range(0, a.shape[0], 4, parallel=True):
+        pl.atomic_max(out_a, [0, 3], pl.load(a, [i, 0], [4, 24]))
+        pl.atomic_min(out_b, [0, 3], pl.load(b, [i, 0], [4, 24]))
+        pl.atomic_max(out_c, [0, 3], pl.load(c, [i, 0], [4, 24]))
+        pl.atomic_min(out_d, [0, 3], pl.load(d, [i, 0], [4, 24]))
+        pl.atomic_max(out_e, [0, 3], pl.load(e, [i, 0], [4, 24]))
+
+
+@pto.jit
+def pooled(x: pl.Tensor, group: pl.Tensor, n: pl.Tensor, high: pl.Tensor, low: pl.Tensor, last: pl.Tensor):
+    """Of rows of groups, of columns that lie apart, and of single elements."""
+    for i in pl.range(x.shape[0], parallel=True):
+        t = pl.load(x, [i, 0], [1, 40])
+        pl.atomic_max(high, [group[i], 0], t)
+        pl.atomic_min(low, [0, group[i]], pl.reshape(t, [40, 1]))
+        pl.atomic_max(last, [group[i]], pl.full([1], n[i], pl.i32))
+
+
+@pto.jit
+def best_products(q: pl.Tensor, w: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        t = pl.load(q, [i, 0], [16, 64]) @ pl.load(w, [0, 0], [64, 32])
+        pl.atomic_max(out, [0, 0], pl.max(t, axis=0, keepdims=True))
+
+
+@pto.jit
+def of_columns(x: pl.Tensor, out: pl.Tensor):
+    """A whole tensor, which is divided."""
+    pl.atomic_max(out, [0], pl.max(x[...], axis=0))
+
+
 _TYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint16)
 _PL = (pl.f32, pl.f16, pl.bf16, pl.i8, pl.u16)
+_EXTREMES = (pl.f32, pl.f16, pl.bf16, pl.i8, pl.i32)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +153,11 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         "split": (split_contraction, (pto.spec((32, None), pl.f16), pto.spec((None, 48), pl.f16), pto.spec((32, 48), f))),
         "beside": (beside_products, (pto.spec((None, 64), f), pto.spec((64, None), f), pto.spec((None,), i),
                                      pto.spec((None, 32), f))),
+        "extremes": (extremes, (*(pto.spec((None, 24), t) for t in _EXTREMES), *(pto.spec((4, None), t) for t in _EXTREMES))),
+        "pooled": (pooled, (pto.spec((None, 40), f), *(pto.spec((None,), i),) * 2, pto.spec((None, 40), f),
+                            pto.spec((40, None), f), pto.spec((None,), i))),
+        "best": (best_products, (pto.spec((None, 64), f), pto.spec((64, None), f), pto.spec((None, 32), f))),
+        "of_columns": (of_columns, (pto.spec((None, None), f), pto.spec((None,), f))),
         "in_order": (in_order, (pto.spec((None, 40), f), pto.spec((1, 40), f))),
     }, tmp_path_factory.mktemp("atomics"))  # fmt: skip
 
@@ -155,6 +196,37 @@ def test_element_types(programs: Programs, width: int) -> None:
     inputs["d"][:] += 100  # with 100 more, and more, beyond what i8 hold
     outputs = {f"out_{n}": _whole(rng, (4, width)).astype(t) for n, t in zip(names, _TYPES, strict=True)}
     check_interpreted(programs, all_types, "types", inputs, outputs)
+
+
+@needs_compiler
+@pytest.mark.parametrize("width", [27, 20])
+def test_maxima_and_minima_of_all_types(programs: Programs, width: int) -> None:
+    rng = np.random.default_rng(width)
+    names = "abcde"
+    kinds = (np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.int32)
+    inputs = {n: _whole(rng, (12, 24)).astype(t) for n, t in zip(names, kinds, strict=True)}
+    inputs["e"] *= 2**24 + 1
+    outputs = {f"out_{n}": np.zeros((4, width), t) for n, t in zip(names, kinds, strict=True)}
+    check_interpreted(programs, extremes, "extremes", inputs, outputs)
+
+
+@needs_compiler
+def test_maxima_of_groups(programs: Programs) -> None:
+    rng = np.random.default_rng(4)
+    inputs = {"x": _whole(rng, (30, 40)), "group": rng.integers(0, 5, 30).astype(np.int32),
+              "n": _whole(rng, (30,), np.int32)}  # fmt: skip
+    outputs = {"high": np.full((5, 40), -np.inf, np.float32), "low": np.zeros((40, 5), np.float32),
+               "last": np.zeros(5, np.int32)}  # fmt: skip
+    check_interpreted(programs, pooled, "pooled", inputs, outputs)
+
+
+@needs_compiler
+def test_maxima_of_products_and_of_whole_tensors(programs: Programs) -> None:
+    rng = np.random.default_rng(9)
+    inputs = {"q": _whole(rng, (80, 64)), "w": _whole(rng, (64, 32))}
+    check_interpreted(programs, best_products, "best", inputs, {"out": np.zeros((1, 32), np.float32)})
+    x = _whole(rng, (300, 90))
+    check_interpreted(programs, of_columns, "of_columns", {"x": x}, {"out": np.zeros(90, np.float32)})
 
 
 @needs_compiler
@@ -200,6 +272,26 @@ def test_instructions_are_atomic() -> None:
     assert "TSTORE<decltype(" in written(
         embedding_gradient, pto.spec((None,), pl.i64), pto.spec((None, 96), pl.f32), pto.spec((None, None), pl.f32)
     ).sources["embedding_gradient_incore_0.cpp"]
+
+
+def test_transfers_that_take_maxima_are_told_so() -> None:
+    """And those after them are not."""
+    kinds = (*(pto.spec((None, 24), t) for t in _EXTREMES), *(pto.spec((4, None), t) for t in _EXTREMES))
+    text = written(extremes, *kinds).sources["extremes_incore_0.cpp"]
+    for kind, how in (("f32", "max"), ("f16", "min"), ("bf16", "max"), ("s8", "min"), ("s32", "max")):
+        lines = text.split(f"set_atomic_{kind}();")[1].splitlines()[1:4]
+        assert [line.split("(")[0].strip() for line in lines] == [f"set_atomic_{how}", "TSTORE", "set_atomic_none"]
+
+
+@pytest.mark.parametrize("dtype", [pl.u16, pl.u32])
+def test_maxima_of_unsigned_integers_are_refused(dtype: object) -> None:
+    @pto.jit
+    def kernel(x: pl.Tensor, out: pl.Tensor):
+        for i in pl.range(x.shape[0], parallel=True):
+            pl.atomic_max(out, [0, 0], pl.load(x, [i, 0], [1, 32]))
+
+    with pytest.raises(pto.TargetError, match=f"tiles of {dtype}"):
+        written(kernel, pto.spec((None, 32), dtype), pto.spec((1, 32), dtype))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("dtype", "said"), [(pl.u8, "tiles of u8"), (pl.f64, "tiles of f64")])

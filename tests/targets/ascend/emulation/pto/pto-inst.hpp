@@ -254,6 +254,23 @@ inline void pipe_barrier(pipe_t pipe) {  // a pipe works in order here: `orderin
   if (pipe == PIPE_ALL) emulation::drain();
 }
 
+// What the scalar unit tells the transfers that it gives out from then on.
+namespace emulation {
+inline thread_local char atomic = 0, atomic_type = 0;
+template <typename T>
+constexpr char type_of = std::is_same_v<T, float> ? 'f' : std::is_same_v<T, half> ? 'h' : std::is_same_v<T, bfloat16_t> ? 'b'
+    : std::is_same_v<T, int32_t> ? 'i' : std::is_same_v<T, int16_t> ? 's' : std::is_same_v<T, int8_t> ? 'c' : '?';
+}  // namespace emulation
+inline void set_atomic_f32() { emulation::atomic_type = 'f'; }
+inline void set_atomic_f16() { emulation::atomic_type = 'h'; }
+inline void set_atomic_bf16() { emulation::atomic_type = 'b'; }
+inline void set_atomic_s32() { emulation::atomic_type = 'i'; }
+inline void set_atomic_s16() { emulation::atomic_type = 's'; }
+inline void set_atomic_s8() { emulation::atomic_type = 'c'; }
+inline void set_atomic_max() { emulation::atomic = '>'; }
+inline void set_atomic_min() { emulation::atomic = '<'; }
+inline void set_atomic_none() { emulation::atomic = emulation::atomic_type = 0; }
+
 namespace pto {
 constexpr int DYNAMIC = -1;
 enum class TileType { Vec, Mat, Left, Right, Acc };
@@ -379,7 +396,20 @@ void TLOAD(D d, G g) {
 }
 template <typename G, typename S>
 void TSTORE(G g, S s) {
-  copy(S::loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, g.view(), s.view());
+  auto to = g.view();
+  auto from = s.view();
+  const char atomic = emulation::atomic;
+  if (!atomic) return copy(S::loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, to, from);
+  using T = std::remove_reference_t<decltype(to.at(0, 0))>;
+  if (emulation::atomic_type != emulation::type_of<T>) emulation::fail("an atomic transfer of another type");
+  if (to.rows != from.rows || to.columns != from.columns) emulation::fail("a transfer of different extents");
+  queue(PIPE_MTE3, [=] {
+    for (int64_t r = 0; r < to.rows; ++r)
+      for (int64_t c = 0; c < to.columns; ++c) {
+        const T more = static_cast<T>(from.at(r, c)), old = to.at(r, c);
+        if (atomic == '>' ? old < more : more < old) to.at(r, c) = more;
+      }
+  });
 }
 template <typename S, typename G, AtomicType A>
 void TSTORE(G g, S s) {
