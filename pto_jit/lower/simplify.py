@@ -25,10 +25,35 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
+from pto_jit.ir.nodes import (
+    Block,
+    Break,
+    Const,
+    Continue,
+    For,
+    Func,
+    Fuse,
+    If,
+    Module,
+    Op,
+    Operand,
+    Return,
+    Scope,
+    Stmt,
+    Var,
+)
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, def_counts, map_funcs, rewrite_func, statements, substitute, use_counts
-from pto_jit.lower.names import I64, fold, index
+from pto_jit.ir.walk import (
+    block_defs,
+    def_counts,
+    map_blocks,
+    map_funcs,
+    rewrite_func,
+    statements,
+    substitute,
+    use_counts,
+)
+from pto_jit.lower.names import BOOL, I64, fold, index
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
 
@@ -72,7 +97,14 @@ def _fold(func: Func) -> Func:
         return None
 
     result = func if body is func.body else replace(func, body=body)
-    return rewrite_func(result, visit, plain=False)
+    folded = rewrite_func(result, visit, plain=False)
+    return folded if folded is result else replace(folded, body=map_blocks(folded.body, _reached))
+
+
+def _reached(block: Block) -> Block:
+    """A block without what stands behind a jump, where a branch was that is always taken."""
+    jump = next((at for at, stmt in enumerate(block) if isinstance(stmt, (Break, Continue, Return))), len(block))
+    return block if jump >= len(block) - 1 else block[: jump + 1]
 
 
 def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Operand]) -> Operand | None:
@@ -86,6 +118,8 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
         # a copy stands for its source only if neither is ever assigned again
         once = counts[source.name] == 1 or (source.name in params and counts[source.name] == 0)
         return source if once else None
+    if op.op == "not" and isinstance(args[0], Const) and result.type == BOOL:
+        return Const(not args[0].value, BOOL)
     if result.type == I64 and len(args) == 2:
         a, b = args
         if isinstance(a, Const) and isinstance(b, Const):

@@ -38,3 +38,45 @@ def test_a_float_need_not_be() -> None:
     for x, wanted in ((1.0, 1), (np.nan, 2)):
         of_floats(y, x)
         assert y[0] == wanted
+
+
+@pto.jit
+def jumps(y: pl.Tensor, x: pl.Tensor, z: pl.Tensor, n: pl.i64):
+    for i in pl.range(n):
+        y[i] = x[i]
+        if n == n:
+            break
+        y[i] = z[i]
+    for i in pl.range(n):
+        if n != n:
+            y[i] = z[0]
+        else:
+            continue
+        for j in pl.range(i):
+            y[j] = z[j]
+
+
+def test_what_stands_behind_a_jump_that_is_always_taken_is_left_out() -> None:
+    """And the tensors that only that reads are no parameters of what is outlined."""
+    x, z, y = np.arange(4, dtype=np.float32) + 1, np.full(4, 9, np.float32), np.zeros(4, np.float32)
+    compiled = jumps.compile(y, x, z, 3)
+    compiled(y, x, z, 3)
+    np.testing.assert_array_equal(y, [1, 0, 0, 0])
+    assert "%z[" in compiled.ir("source") and "%z[" not in compiled.ir("simplified")
+
+
+@pto.jit
+def in_scopes(y: pl.Tensor, x: pl.Tensor, z: pl.Tensor, n: pl.i64):
+    with pl.incore():
+        for i in pl.range(n, parallel=True):
+            for j in pl.range(i, i + 1):
+                y[j] = x[i]
+                if n == n:
+                    break
+                y[j] = z[j]
+
+
+def test_scopes_do_not_need_what_stands_behind_a_jump() -> None:
+    x, z, y = np.arange(4, dtype=np.float32), np.full(4, 9, np.float32), np.zeros(4, np.float32)
+    in_scopes(y, x, z, 4)
+    np.testing.assert_array_equal(y, x)

@@ -224,6 +224,10 @@ def _statement(text: SourceText, node: Node) -> None:
         case Loop():
             _loop(text, node)
         case Branch():
+            if not node.then:  # what is skipped by a `continue`
+                with text.block(f"if (!({node.condition}))"):
+                    _nodes(text, node.orelse)
+                return
             with text.block(f"if ({node.condition})"):
                 _nodes(text, node.then)
             if node.orelse:

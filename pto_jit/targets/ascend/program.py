@@ -67,7 +67,7 @@ from pto_jit.targets.ascend.strips import in_smaller_parts, in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.together import together
 from pto_jit.targets.ascend.unit_axes import with_told_axes, without_unit_axes
-from pto_jit.targets.ascend.unread import reads_elements, without_unread
+from pto_jit.targets.ascend.unread import may_have_unread, without_unread
 from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.ascend.whole_products import with_whole_products
@@ -232,7 +232,7 @@ def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
         if thinner is None:
             raise
         form = thinner
-    if form.partner is None and reads_elements(form.body):
+    if form.partner is None and may_have_unread(form.body):
         form.body[:] = without_unread(form.body)
     form = _without_unused(form)
     form.alone = _is_for_one_core(form)

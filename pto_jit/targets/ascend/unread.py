@@ -37,18 +37,21 @@ def _blocks(body: list[Node]) -> int:
     return sum(isinstance(n, (Loop, Branch)) for n in walk(body))
 
 
-def reads_elements(body: list[Node]) -> bool:
-    """Whether there are numbers that are read from memory: others that are not read are gone before a form is made."""
-    return any(isinstance(n, Assignment) and n.memory is not None for n in walk(body))
+def may_have_unread(body: list[Node]) -> bool:
+    """Whether there are numbers that are read from memory, or assigned several times: others that are not read are gone
+    before a form is made."""
+    return any(isinstance(n, Assignment) and (n.memory is not None or not n.constant) for n in walk(body))
 
 
 def _unread(body: list[Node]) -> set[str]:
     """Names of numbers that only other such numbers are made of."""
-    made = [n for n in walk(body) if isinstance(n, Assignment) and n.constant]
+    made = [n for n in walk(body) if isinstance(n, Assignment)]
     times = Counter(n.name for n in made)  # those that both parts of a loop need are computed in both
     inputs: dict[str, list[str]] = {name: [] for name in times}
     for n in made:
-        inputs[n.name] += words_of(n.expression)
+        words = words_of(n.expression)
+        times[n.name] += words.count(n.name)  # what only makes the number itself
+        inputs[n.name] += [w for w in words if w != n.name]
     counts = Counter(words_of(print_body(body)))
     out: set[str] = set()
     while True:

@@ -215,6 +215,16 @@ def on_the_host(x, n):
         i += 1
 
 
+@pto.jit
+def left_early(x: pl.Tensor, out: pl.Tensor):
+    """Numbers that say that an iteration was left, which nobody asks."""
+    for i in pl.range(0, x.shape[0], 16, parallel=True):
+        with pl.incore():
+            if i > 16:
+                continue
+            pl.store(pl.load(x, [i, 0], [16, 64]) + 1.0, [i, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "second": (second, (MATRIX, MATRIX)),
     "next_rows": (next_rows, (MATRIX, MATRIX)),
@@ -232,6 +242,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "behind": (behind, (MATRIX, MATRIX, 3)),
     "added": (added, (MATRIX, MATRIX)),
     "on_the_host": (on_the_host, (MATRIX, 3)),
+    "left_early": (left_early, (MATRIX, MATRIX)),
 }
 
 
@@ -263,6 +274,15 @@ def test_loops_over_tiles_that_are_left_early(programs: Programs, shape: tuple[i
         x[20, 36] = 5
     for name in ("below", "until"):
         check(programs, name, {"x": x}, {"out": np.zeros((shape[0], 32), np.float32)})
+
+
+@needs_compiler
+def test_numbers_that_are_assigned_and_not_read_are_left_out(programs: Programs) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
+    check(programs, "left_early", {"x": x}, {"out": np.zeros_like(x)})
+    program = written(*CASES["left_early"][:1], *CASES["left_early"][1])
+    text = program.sources["left_early_incore_0.cpp"]
+    assert "= true;" not in text and "if (!(" in text
 
 
 @needs_compiler
