@@ -11,6 +11,7 @@ from pto_jit.codegen import builtins
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.frames import MISSING, Unusable
 from pto_jit.codegen.merging import describe
+from pto_jit.codegen.names import set_by
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.values import Scalar
 from pto_jit.dtypes import bool_
@@ -44,7 +45,8 @@ class Choices:
         if not isinstance(cond, Scalar):
             return rest() if cond == is_and else value
         if not isinstance(value, Scalar) or value.dtype != bool_:
-            return self.choose(cond, rest if is_and else lambda: value, (lambda: value) if is_and else rest, node)
+            sides = (rest, lambda: value) if is_and else (lambda: value, rest)
+            return self.choose(cond, *sides, node, hold=True)
         return self._logical(value, rest, node, is_and)
 
     def _logical(self, value: Scalar, rest: Callable[[], Any], node: ast.AST, is_and: bool) -> Any:
@@ -73,10 +75,22 @@ class Choices:
             control.apply(changes)
             return other
 
-        return self.choose(value, replay if is_and else lambda: value, (lambda: value) if is_and else replay, node)
+        sides = (replay, lambda: value) if is_and else (lambda: value, replay)
+        return self.choose(value, *sides, node, hold=True)
 
-    def choose(self, cond: Scalar, then: Callable[[], Any], orelse: Callable[[], Any], node: ast.AST) -> Any:
-        """`then if cond else orelse`: a `select` when both sides are cheap, else a branch."""
+    def reveal(self, test: ast.expr, truth: bool) -> None:
+        """Where a test was `truth`, names that `and` and `or` in it have set then can be read."""
+        g = self.g
+        frame = g.frame.function
+        for name in set_by(test, truth):
+            value = frame.vars.get(name)
+            if isinstance(value, Unusable) and value.held is not MISSING:
+                g.bind(frame, name, value.held, frame.places.get(name))
+
+    def choose(
+        self, cond: Scalar, then: Callable[[], Any], orelse: Callable[[], Any], node: ast.AST, *, hold: bool = False
+    ) -> Any:
+        """`then if cond else orelse`: a `select` when both sides are cheap, else a branch (`hold`: of `merge_if`)."""
         g = self.g
         holder = Target("value", g.depth, len(g.loops))
 
@@ -97,7 +111,7 @@ class Choices:
                 return builtins.call("where", g, (cond, va, vb), {})
             except TypeMismatchError:
                 pass
-        g.control.merge_if(cond, a, b, g.loc(node), None)
+        g.control.merge_if(cond, a, b, g.loc(node), None, hold=hold)
         value = holder.vars.get("value", MISSING)
         if isinstance(value, Unusable):
             raise g.error_at(node, TypeMismatchError, value.message.replace("`value` has", "this expression has"),

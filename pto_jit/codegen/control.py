@@ -33,6 +33,7 @@ from pto_jit.dtypes import bool_
 from pto_jit.errors import Loc, Note, ScheduleError
 from pto_jit.ir.nodes import Break, Const, Continue, If, Op, Operand, Return
 from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -164,9 +165,13 @@ class Control:
         return self.g.e.scalar("not", [cond.operand])
 
     def merge_if(
-        self, cond: Scalar, a: Branch, b: Branch, loc: Loc, live: frozenset[str] | None, over: Frame | None = None
+        self, cond: Scalar, a: Branch, b: Branch, loc: Loc, live: frozenset[str] | None, over: Frame | None = None,
+        *, hold: bool = False,
     ) -> None:
-        """Append the `if` of two finished sides and bind what they changed to the merged values."""
+        """Append the `if` of two finished sides and bind what they changed to the merged values.
+
+        `hold`: a name that one side sets holds its value, for where it is known that this side was run.
+        """
         g = self.g
         keys = list(a.changes)
         keys += [k for k in b.changes if k not in a.changes]
@@ -182,7 +187,7 @@ class Control:
             if live is not None and holder is g.frame and name not in live:
                 value: Any = va if va is vb else dead(name, loc)
             else:
-                value = self.meet(name, [(va, pa, a.status), (vb, pb, b.status)], phis, holder)
+                value = self.meet(name, [(va, pa, a.status), (vb, pb, b.status)], phis, holder, hold=hold)
             merged.append((key, value, place))
         for path, side in enumerate((a, b)):
             block = g.e.push(side.block)
@@ -206,15 +211,19 @@ class Control:
         holder: Any,
         *,
         inner: bool = False,
+        hold: bool = False,
     ) -> Any:
         """One value of a name out of several paths; `Unusable` when they do not go together.
 
         `inner`: even a value that all paths share may be computed where code after the meeting cannot see it.
+        `hold`: what only some paths set keeps its value, as `Unusable.held`.
         """
         g = self.g
         values = [v for v, _, _ in paths]
         if all(v is values[0] for v in values) and not (inner and g.find_runtime(values[0]) is not None):
             return values[0]
+        if hold:
+            values = [v.held if isinstance(v, Unusable) and v.held is not MISSING else v for v in values]
         for value in values:
             if isinstance(value, Unusable) and not value.unset:
                 return value
@@ -222,11 +231,14 @@ class Control:
         if len(missing) == len(values):
             return values[missing[0]]
         present = [v for k, v in enumerate(values) if k not in missing]
+        unset = None
         if missing and not (isinstance(holder, Target) or all(_irrelevant(values[k], paths[k][2]) for k in missing)):
             known = next(p for k, (_, p, _) in enumerate(paths) if k not in missing)
             notes = (Note("assigned here, but not on every path", g.loc(known)),) if known is not None else ()
-            return Unusable(f"`{name}` may be unset here", "PTO-N012", notes,
-                            f"assign `{name}` before the branch or loop", unset=True)  # fmt: skip
+            unset = Unusable(f"`{name}` may be unset here", "PTO-N012", notes,
+                             f"assign `{name}` before the branch or loop", unset=True)  # fmt: skip
+            if not hold:
+                return unset
 
         at = [k for k in range(len(values)) if k not in missing]
 
@@ -236,10 +248,11 @@ class Control:
         count = len(phis)
         try:
             # where only some paths have the value, or only the inside of a loop, it is kept in variables
-            return combine(present, leaf, every=inner or bool(missing))
+            value = combine(present, leaf, every=inner or bool(missing))
         except Disagreement as problem:
             del phis[count:]
-            return self.disagreement(name, [(v, p) for v, p, _ in paths if v is not MISSING], problem)
+            return unset or self.disagreement(name, [(v, p) for v, p, _ in paths if v is not MISSING], problem)
+        return value if unset is None else replace(unset, held=value)
 
     def phi(self, name: str, items: Sequence[Any], count: int, at: Sequence[int], phis: list[Phi]) -> Any:
         """A variable for values that differ; `at` says which paths the items are of."""

@@ -92,9 +92,12 @@ class Expressions:
     def _rest(self, node: ast.BoolOp, visit: Callable[[ast.expr], Any], value: Any, k: int, is_and: bool) -> Any:
         if k == len(node.values):
             return value
-        return self.g.choices.both(
-            value, lambda: self._rest(node, visit, visit(node.values[k]), k + 1, is_and), node, is_and=is_and
-        )
+
+        def rest() -> Any:
+            self.g.choices.reveal(node.values[k - 1], is_and)
+            return self._rest(node, visit, visit(node.values[k]), k + 1, is_and)
+
+        return self.g.choices.both(value, rest, node, is_and=is_and)
 
     def condition(self, node: ast.expr) -> Any:
         """The value of a test, of which only the truth counts: a list stands for its length in it, and what `and` and
@@ -117,7 +120,12 @@ class Expressions:
         cond = g.operators.truth(test)
         if not isinstance(cond, Scalar):
             return self.visit(node.body if cond else node.orelse)
-        return g.choices.choose(cond, lambda: self.visit(node.body), lambda: self.visit(node.orelse), node)
+
+        def side(value: ast.expr, truth: bool) -> Any:
+            g.choices.reveal(node.test, truth)
+            return self.visit(value)
+
+        return g.choices.choose(cond, lambda: side(node.body, True), lambda: side(node.orelse, False), node)
 
     # -- parts of values ----------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Unusable:
     hint: str | None = None
     unset: bool = False  # no value at all (and not: two values that do not go together)
     dead: bool = False  # nothing reads it, by the analysis of the source: its value does not matter
+    held: Any = MISSING  # unset: the value where a part of a condition has set it
 
 
 @mutable(eq=False)

@@ -203,6 +203,8 @@ class Loops:
         `again(k, rest)` compiles `rest` for where a k-th iteration follows.
         """
         g = self.g
+        if isinstance(node, ast.While):
+            g.choices.reveal(node.test, True)
         status = g.statements.block(node.body)
         if turn is None:
             return status

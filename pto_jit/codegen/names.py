@@ -8,7 +8,7 @@ keeps temporaries of a loop body or a branch out of the variables that the loop 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pto_jit.slotted import field, mutable
 from pto_jit.source import children, every_node
@@ -407,3 +407,28 @@ def _decisions(
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
             updates.append(node.func.value)
     return tuple((t, frozenset(uses(t))) for t in tests), tuple(branches), tuple(updates)
+
+
+def set_by(test: ast.expr, truth: bool) -> Iterator[str]:
+    """The names that `:=` has certainly set where a test is `truth`, which decides how much of it was computed."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values if isinstance(test.op, ast.And) == truth else ():
+            yield from set_by(part, truth)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from set_by(test.operand, not truth)
+    elif isinstance(test, ast.Compare) and (truth or len(test.ops) == 1):
+        for part in (test.left, *test.comparators):
+            yield from _computed(part)
+    else:
+        yield from _computed(test)
+
+
+def _computed(node: ast.AST) -> Iterator[str]:
+    """The names that `:=` sets in all of an expression but what `and`, `or` and the like may leave out."""
+    if isinstance(node, ast.NamedExpr):
+        yield node.target.id
+    if not isinstance(node, (ast.BoolOp, ast.IfExp, ast.Lambda, *COMPREHENSIONS)) and not (
+        isinstance(node, ast.Compare) and len(node.ops) > 1
+    ):
+        for child in ast.iter_child_nodes(node):
+            yield from _computed(child)

@@ -157,7 +157,12 @@ class Statements:
             return self.block(node.body if cond else node.orelse)
         live = g.frame.names.live_after.get(node)
         g.node = node
-        return g.control.run_if(cond, lambda: self.block(node.body), lambda: self.block(node.orelse), node, live)
+
+        def side(body: list[ast.stmt], truth: bool) -> Status:
+            g.choices.reveal(node.test, truth)
+            return self.block(body)
+
+        return g.control.run_if(cond, lambda: side(node.body, True), lambda: side(node.orelse, False), node, live)
 
     def assert_(self, node: ast.Assert) -> Status:
         g = self.g
