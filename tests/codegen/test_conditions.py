@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: F841 - kernels are written the way the test needs them
 """Names that parts of conditions set: every program runs compiled (reference interpreter) and as plain Python."""
 
 from __future__ import annotations
@@ -105,5 +104,5 @@ def set_in_a_value(x, y):
     "kernel", [set_where_nobody_knows, set_on_the_other_side, set_in_a_value], ids=lambda f: f.__name__
 )
 def test_what_a_condition_may_have_set_is_refused_elsewhere(kernel):
-    with pytest.raises(CompilationError, match="PTO-N012.*`w` may be unset"):
+    with pytest.raises(CompilationError, match=r"PTO-N012.*`w` may be unset"):
         ir(kernel, X, out())
