@@ -9,6 +9,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `expressions`, `statements`, `assignments`, `patterns`: the visitors
 * `operators`, `items`, `folding`: operators, comparisons and `in`; comprehensions, generators, what is iterated;
   `sum` and the like of generators as loops
+* `tables`: items of small tables at run-time indices
 * `unshared`, `changes`: which objects calls make, which a kernel may change; what calls change
 * `unused`: warnings for statements that do nothing, and for calls that are made once
 * `texts`: f-strings with run-time values, for assertions and `pl.print`

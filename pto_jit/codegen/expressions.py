@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pto_jit.codegen import builtins
-from pto_jit.codegen.frames import KernelFunction
+from pto_jit.codegen.frames import MISSING, KernelFunction
 from pto_jit.codegen.syntax import refuse
+from pto_jit.codegen.tables import MOST, item_of
 from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.errors import CompilationError, PtoError, TypeMismatchError
 
@@ -187,6 +188,10 @@ class Expressions:
             return own(value, g, item)
         if is_runtime(item) and (refuse_item := getattr(type(value), "__pto_refuse_item__", None)) is not None:
             raise refuse_item(value, g)
+        if isinstance(value, (tuple, list, np.ndarray)) and g.find_runtime(item) is not None:
+            found = item_of(g, value, item)
+            if found is not MISSING:
+                return found
         if isinstance(value, np.ndarray) and g.find_runtime(item) is not None:
             raise self.array_of_python(item)
         if is_runtime(item) and isinstance(value, (tuple, list, dict, str, range)):
@@ -194,7 +199,8 @@ class Expressions:
                 CompilationError,
                 f"a compile-time {type(value).__name__} is indexed with a run-time value",
                 code="PTO-N018",
-                hint="loop with `pl.static_range`, or keep the items in a tensor or tile",
+                hint=f"that is for numbers, {MOST} items at most: keep more in a tensor or tile, or loop with "
+                "`pl.static_range`",
                 notes=g.origin(item),
             )
         function = getattr(type(value), "__getitem__", None)

@@ -155,7 +155,7 @@ def a_number_that_became_run_time(x, y, n):
     size = 4
     for _ in range(n):
         size = size + 1
-    y[0] = [1, 2, 3][size]  # error: PTO-N018: a compile-time list is indexed with a run-time value
+    y[0] = [*range(40)][size]  # error: PTO-N018: a compile-time list is indexed with a run-time value
 
 
 @case()
@@ -1216,7 +1216,7 @@ def shown(x):
     pl.print(text)
 
 
-CAPTURED = np.arange(4.0)
+CAPTURED = np.arange(40.0)
 
 
 @pytest.mark.parametrize(
