@@ -65,10 +65,13 @@ After::
 
 The launch takes the kernel that has room: on ascend its own limit takes the place of the estimate (`rooms`).  There
 a tile may be of several rows, and kernels whose rows are known to be too long have passes only (`kernel_in_passes`).
+For kernels with tiles of several long axes, products among what makes them, there is another one that goes over one of
+these axes (`kernel_along_an_axis`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 from pto_jit.ir.flow import free_vars
@@ -76,7 +79,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, S
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, rename, statements, use_counts, uses, with_blocks
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.groups.axes import is_reduction, reduced_axes
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes, touches_tiles
 from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
@@ -171,6 +174,43 @@ def kernel_in_passes(func: Func, parts: Parts) -> Func | None:
     whole = _with_innermost(kernel, (*before, *passes))
     assert isinstance(whole, Scope)
     return replace(func, body=(*whole.body, *tail))
+
+
+def kernel_along_an_axis(func: Func, parts: Parts) -> Func | None:
+    """A kernel of which an axis of unknown extent is gone over in passes, the other axes of its tiles being short: that
+    along which most of its tiles are reduced, or multiplied.  None where more than parts of it are needed."""
+    divider = LoopsOverParts(func, parts, [])
+    tail = tuple(s for s in func.body if isinstance(s, Return))
+    kernel = Scope(func.name, tuple(s for s in func.body if not isinstance(s, Return)), loc=func.loc)
+    found = _innermost(kernel)
+    rows = None if found is None else _Rows.of(found[0], kernel, divider)
+    if rows is None:
+        return None
+    lines = Lines(tuple(rows.ops), divider.kept)
+    for axis in _long_axes(rows.ops, lines):
+        scalars = Scalars(divider.known.names, func.loc)
+        passes = rows.along(axis, scalars)
+        if passes is not None:
+            whole = _with_innermost(kernel, passes)
+            assert isinstance(whole, Scope)
+            return replace(func, body=(*whole.body, *tail))
+    return None
+
+
+def _long_axes(ops: list[Op], lines: Lines) -> list[Axis]:
+    """The axes of unknown extents of tiles of several, along which elements are combined; those of most tiles first."""
+    tiles = {v.name: v for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)}
+    count = Counter(axis for v in tiles.values() for axis in lines.axes(v).values())
+    wide = {axis for v in tiles.values() if len(lines.axes(v)) > 1 for k, axis in lines.axes(v).items()
+            if v.type.shape[k] is None}  # type: ignore[union-attr]  # fmt: skip
+    known = {axis for v in tiles.values() for k, axis in lines.axes(v).items()
+             if v.type.shape[k] is not None}  # type: ignore[union-attr]  # fmt: skip
+    combined: dict[Axis, None] = {}
+    for op in ops:
+        over = along(op) if op.op != "dot" else (op.args[0].type.rank - 1,)  # type: ignore[union-attr]
+        own = lines.axes(op.args[0]) if over else {}
+        combined |= dict.fromkeys([own[k] for k in over if k in own])
+    return sorted((a for a in combined if a in wide - known), key=lambda a: -count[a])
 
 
 def _may_be_long(op: Stmt) -> bool:
@@ -315,6 +355,40 @@ class _Rows:
         loops = PartLoops([], {}, lines, scalars, known.names, self.scope, self.divider.parts.bounded)
         passes = body_in_passes(loops, ops, rows) if rows else None
         return None if passes is None else (*self.first, *passes, *self.last)
+
+    def along(self, axis: Axis, scalars: Scalars) -> Block | None:
+        """The same, in passes over an axis that tiles of several axes have."""
+        known = self.divider.known
+        numbers, ops = list[Op](), list[Op]()  # what extents may depend on, elements of tensors too, and the rest
+        of_tiles: set[str] = set()
+        for op in self.ops:
+            if touches_tiles(op) or any(isinstance(a, Var) and a.name in of_tiles for a in op.args):
+                of_tiles.update(r.name for r in op.results)
+                ops += self.divider.without_places(op, scalars)
+            else:
+                numbers.append(op)
+        lines = Lines(tuple(ops), self.divider.kept)
+        axis = lines.find(axis)
+        tiles = [v for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)]
+        declared = {own: v.type.shape[k] for v in tiles for k, own in lines.axes(v).items()
+                    if v.type.shape[k] is not None}  # type: ignore[union-attr]  # fmt: skip
+        extents: dict[Axis, Operand] = {own: index(n) for own, n in declared.items()}  # what is generated fits less
+        for own in dict.fromkeys(own for v in tiles for own in lines.axes(v).values()):
+            extent = extents.get(own) or known.extent(lines, own, ops, scalars, anywhere=True)
+            if extent is None:
+                return None
+            extents[own] = extent
+        tiles = [v for v in tiles if lines.place(v, axis) is not None]
+        beside = max(prod([_size(extents[own]) for own in lines.axes(v).values() if own != axis]) for v in tiles)
+        part = max(_LEAST, self.divider.parts.part // max(8, beside))
+        loops = PartLoops([], {}, lines, scalars, known.names, self.scope, False, extents=extents)
+        passes = body_in_passes(loops, ops, [DividedLine(axis, extents[axis], part)], products=True)
+        return None if passes is None else (*self.first, *numbers, *scalars.block, *passes, *self.last)
+
+
+def _size(extent: Operand) -> int:
+    """How many lines an axis beside a long one has, or is taken to have where that is not known."""
+    return int(extent.value) if isinstance(extent, Const) else _FEW
 
 
 def _place(op: Op, at: int, known: Known) -> tuple[str, tuple[Operand, ...]]:

@@ -35,7 +35,8 @@ After::
     ENDIF
 
 So one more kernel is written, and the host launches it where a row does not fit.  Running sums and products along rows
-go on from part to part, in each pass that needs them, where a core has the parts of a row one after the other.
+go on from part to part, in each pass that needs them, where a core has the parts of a row one after the other.  So do
+the sums of products along rows that both operands have.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pto_jit.dtypes import f32, i32
-from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TileType
+from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import rename
 from pto_jit.lower.groups.axes import is_elementwise, reduced_axes, touches_tiles
 from pto_jit.lower.names import Scalars, index, source_name
 from pto_jit.lower.reductions.accumulate import identity
-from pto_jit.lower.wholes.lines import STORES, SUMS, Axis
+from pto_jit.lower.wholes.lines import STORES, SUMS, Axis, Lines
 from pto_jit.lower.wholes.parted import PROOF, DividedLine, PartLoops
 from pto_jit.lower.wholes.partials import combining, divides, starting, working
 from pto_jit.slotted import replace
@@ -66,21 +67,40 @@ def in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> list[
     return _Passes(loops, ops, rows).around() if _are_known(loops, ops, {row.axis for row in rows}) else None
 
 
-def body_in_passes(loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> Block | None:
-    """What a loop does for one of its lines, in passes over rows of it; None as above."""
-    known = _are_known(loops, ops, {row.axis for row in rows}, running=not loops.bounded)
+def body_in_passes(
+    loops: PartLoops, ops: list[Op], rows: list[DividedLine], *, products: bool = False
+) -> Block | None:  # fmt: skip
+    """What a loop does for one of its lines, in passes over rows of it; None as above.
+
+    products: among the operations may be such, transposes, and reductions along other axes, whose extents `loops` has.
+    """
+    known = _are_known(loops, ops, {row.axis for row in rows}, running=not loops.bounded, products=products)
     return _Passes(loops, ops, rows).inside() if known else None
 
 
-def _are_known(loops: PartLoops, ops: list[Op], rows: set[Axis], *, running: bool = False) -> bool:
-    """Whether operations are elementwise, or reduce rows, or with `running` scan them forwards; and nothing is loaded
-    that may have been stored before."""
+def _folds(op: Op, lines: Lines, rows: Collection[Axis]) -> bool:
+    """Whether an operation combines the elements of rows: a reduction, or a product along an axis of both operands."""
+    own = lines.axes(op.args[0]) if op.args else {}
+    if op.op == "dot":
+        return own.get(op.args[0].type.rank - 1) in rows  # type: ignore[union-attr]
+    return divides(op) and any(own.get(k) in rows for k in reduced_axes(op))
+
+
+def _are_known(
+    loops: PartLoops, ops: list[Op], rows: set[Axis], *, running: bool = False, products: bool = False
+) -> bool:  # fmt: skip
+    """Whether operations are elementwise, or reduce rows, or with `running` scan them forwards, or are what `products`
+    says; and nothing is loaded that may have been stored before."""
     lines = loops.lines
     stored = False
     for op in ops:
         along = rows & {axis for v in (*op.args, *op.results) for axis in lines.axes(v).values()}
         if len(along) > 1:
             return False
+        if products and (op.op in ("dot", "transpose") or divides(op)):
+            if any(not isinstance(r.type, TileType) for r in op.results) and along:
+                return False
+            continue
         if op.op == "extract" and not along:
             continue
         stored |= op.op in STORES
@@ -104,12 +124,13 @@ class _Passes:
     *wide* ones."""
 
     def __init__(self, loops: PartLoops, ops: list[Op], rows: list[DividedLine]) -> None:
-        extents = {row.axis: row.extent for row in rows}
+        extents = {**loops.extents, **{row.axis: row.extent for row in rows}}
         self.loops = replace(loops, chosen=[*loops.chosen, *rows], at={}, extents=extents)
         self.ops, self.names, self.loc = ops, loops.names, loops.scope.loc
         self.outer, self.rows = loops.chosen, rows
         self.level: dict[str, int] = {}
         self.wide: dict[int, DividedLine] = {}
+        self.folding = {id(op) for op in ops if _folds(op, loops.lines, {row.axis for row in rows})}
         for op in ops:
             before = max((self.level.get(a.name, 0) for a in op.args if isinstance(a, Var)), default=0)
             tiles = (*op.args, *op.results)
@@ -119,7 +140,7 @@ class _Passes:
             elif on:
                 self.wide[id(op)] = on[0]
             for r in op.results:
-                self.level[r.name] = before + (divides(op) and id(op) in self.wide)
+                self.level[r.name] = before + (id(op) in self.folding)
 
     def around(self) -> list[Stmt]:
         """The loops over rows."""
@@ -140,7 +161,7 @@ class _Passes:
         body = self._narrow(0)
         for level in range(1, max(self.level.values(), default=0) + 1):
             for row in self.rows:
-                reductions = [op for op in self.ops if divides(op) and self.wide.get(id(op)) is row
+                reductions = [op for op in self.ops if id(op) in self.folding and self.wide.get(id(op)) is row
                               and self.level[op.results[0].name] == level]  # fmt: skip
                 body += self._reduced(row, reductions) if reductions else []
             body += self._narrow(level)
@@ -202,7 +223,7 @@ class _Passes:
         needed = {a.name for op in last for a in op.args if isinstance(a, Var)}
         out: list[Op] = []
         for op in reversed(self.ops):
-            if id(op) in self.wide and not divides(op) and any(r.name in needed for r in op.results):
+            if id(op) in self.wide and id(op) not in self.folding and any(r.name in needed for r in op.results):
                 out.insert(0, op)
                 needed |= {a.name for a in op.args if isinstance(a, Var)}
         return out
@@ -213,6 +234,9 @@ class _Passes:
         own = {r.name: self.names.fresh(source_name(r.name), r.type).name
                for op in self._needed(reductions) for r in op.results}  # fmt: skip
         for op in reductions:
+            if op.op == "dot":
+                self._multiplied(op, own, heads, more, tails)
+                continue
             kind, work = working(op)
             result, part = self.loops.tile(op.results[0]), self.loops.tile(op.args[0])
             assert isinstance(result, Var) and isinstance(result.type, TileType)
@@ -236,6 +260,22 @@ class _Passes:
             else:
                 tails.append(Op("cast", (result,), (every,), (("dtype", result.type.dtype),), (), op.loc))
         return [*heads, *self._pass(row, reductions, own, more), *tails]
+
+    def _multiplied(self, op: Op, own: dict[str, str], heads: list[Stmt], more: list[Stmt], tails: list[Stmt]) -> None:
+        """The same, of a product along rows: each part is added to what those before come to."""
+        (result,), (left, right, *start) = op.results, op.args
+        assert isinstance(result.type, TileType)
+        every, both = (self.names.fresh(f"{source_name(result.name)}.{w}", result.type) for w in ("all", "more"))
+        kind = result.type.dtype
+        zero = Const(0.0, ScalarType(kind)) if kind.kind == "f" else identity("add", kind)
+        heads.append(Op("copy", (every,), (start[0],), (), (), op.loc) if start else
+                     Op("full", (every,), (zero, *self._sides(result)), (), (), op.loc))  # fmt: skip
+        (part,) = rename((replace(self.loops.smaller(op)[-1], args=(  # type: ignore[arg-type]
+            self.loops.tile(left), self.loops.tile(right))),), own)  # fmt: skip
+        assert isinstance(part, Op)
+        more += [replace(part, results=(both,), args=(*part.args, every)),
+                 Op("copy", (every,), (both,), (), (), op.loc)]  # fmt: skip
+        tails.append(Op("copy", (result,), (every,), (), (), op.loc))
 
     def _sides(self, tile: Operand) -> list[Operand]:
         """The extents of a part of what rows come to; of axes that are in each part those that are declared."""

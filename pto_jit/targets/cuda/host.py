@@ -33,7 +33,7 @@ from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.overlaps import Overlap
 from pto_jit.targets.cuda.passed import PassedNumbers
 from pto_jit.targets.cuda.regions import apart_in
-from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, fit, grid
+from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, does_not_fit, fit, grid
 
 
 @mutable(eq=False)
@@ -63,11 +63,11 @@ class DeviceTensor:
 
 @frozen(eq=False)
 class Site:
-    """A call of a kernel.
+    """A call of a kernel, or of that which does the same in passes.
 
     overlaps: pairs of its arguments that must not share memory, as `Overlap`s; size: see `hostcode.first_iteration`;
-    run: columns that a thread takes at a time, where fewer may be better for the tensors of a launch, else 1; passed:
-    names of the arguments, by their places, that depend on `PassedNumbers`.
+    call: of the program; run: columns that a thread takes at a time, where fewer may be better for the tensors of a
+    launch, else 1; passed: names of the arguments, by their places, that depend on `PassedNumbers`.
     """
 
     kernel: str
@@ -75,6 +75,7 @@ class Site:
     size: Callable[..., tuple[Any, Any, Any, Any]]
     run: int
     passed: tuple[tuple[int, str], ...]
+    call: Call
 
 
 @frozen(eq=False)
@@ -97,8 +98,10 @@ class HostProgram:
     def __init__(self, entry: Func, kernels: Sequence[Kernel]) -> None:
         self.entry = entry
         self.kernels = {k.name: k for k in kernels}
+        self._in_passes: dict[str, Kernel | None] = {}
+        self._sites: dict[int, Site] = {}
         self._failures: WeakKeyDictionary[Device, FailureSlot] = WeakKeyDictionary()
-        self._versions: WeakKeyDictionary[Device, dict[tuple[Any, ...], Version]] = WeakKeyDictionary()
+        self._versions: WeakKeyDictionary[Device, dict[tuple[Any, ...], Version | LaunchError]] = WeakKeyDictionary()
         self._apart = apart_in(entry)
         self._function: Callable[..., tuple[Any, ...]] | None = None
         self.speaks = any(isinstance(s, Op) and s.op == "print" for s in statements(entry.body))
@@ -107,6 +110,23 @@ class HostProgram:
     def passed(self) -> PassedNumbers:
         """The numbers that only kernels see."""
         return PassedNumbers(self.entry, self.kernels)
+
+    def in_passes(self, kernel: Kernel) -> Kernel | None:
+        """The kernel that does the same in passes (`Kernel.in_passes`), which is written when it is first asked for."""
+        if kernel.name not in self._in_passes and kernel.in_passes is not None:
+            first = max(k.first_site + len(k.sites) for k in self.written())
+            self._in_passes[kernel.name] = kernel.in_passes(first)
+        return self._in_passes.get(kernel.name)
+
+    def written(self) -> list[Kernel]:
+        """The kernels of the program, and those in passes that have been asked for."""
+        return [*self.kernels.values(), *filter(None, self._in_passes.values())]
+
+    def all_kernels(self) -> list[Kernel]:
+        """The kernels of the program, and all those in passes."""
+        for kernel in self.kernels.values():
+            self.in_passes(kernel)
+        return self.written()
 
     def failures(self, device: Device) -> FailureSlot:
         """Where this program's kernels record failures on a device."""
@@ -139,27 +159,49 @@ class HostProgram:
         return [plain(argument(value, p.type.dtype), p.type) if isinstance(p.type, ScalarType) else value
                 for p, value in zip(self.entry.params, arguments, strict=True)]  # fmt: skip
 
-    def _site(self, call: Call) -> Site:
-        kernel = self.kernels[call.callee]
+    def kernel_of(self, site: Site) -> Kernel:
+        found = self.kernels.get(site.kernel) or self._in_passes[site.call.callee]
+        assert found is not None
+        return found
+
+    def site_in_passes(self, site: Site) -> Site | None:
+        """The same call of the kernel in passes; None where there is none."""
+        kernel = self.kernels.get(site.kernel)
+        other = None if kernel is None else self.in_passes(kernel)
+        if other is not None and id(site) not in self._sites:
+            self._sites[id(site)] = self._site(site.call, other)
+        return self._sites.get(id(site))
+
+    def _site(self, call: Call, kernel: Kernel | None = None) -> Site:
+        kernel = kernel or self.kernels[call.callee]
         places = {p.name: k for k, p in enumerate(kernel.func.params)}
         pairs = [(places[o.read], places[o.written], o) for o in kernel.overlaps]
         overlaps = tuple(pair for pair in pairs if not self._apart(call.args[pair[0]], call.args[pair[1]]))
         run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
         passed = tuple((k, a.name) for k, a in enumerate(call.args) if isinstance(a, Var) and self.passed.varies(a))
-        return Site(call.callee, overlaps, first_iteration(kernel), run, passed)
+        return Site(kernel.name, overlaps, first_iteration(kernel), run, passed, call)
 
-    def version(self, kernel: Kernel, size: tuple[Any, Any, Any, Any], run: int, device: Device) -> Version:
-        """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs."""
+    def version(
+        self, kernel: Kernel, size: tuple[Any, Any, Any, Any], run: int, device: Device
+    ) -> Version | LaunchError:
+        """The version of a kernel for a launch of a size, as `Site.size` tells it, whose tensors allow such runs; the
+        error that it does not fit a block."""
         trips, extents, shapes, elements = size
         known = self._versions[device]
         by_trips = trips if kernel.kind in BY_TRIPS else ()
         key = (kernel.name, device.warpgroups, covers(kernel, trips), run, extents, shapes, by_trips, elements)
         found = known.get(key)
-        if found is None or found.kernel is not kernel:
-            spread, shared = spread_of(kernel, size, run, device)
+        if found is None or (isinstance(found, Version) and found.kernel is not kernel):
             if len(known) >= _MOST_VERSIONS:
                 known.clear()
-            found = known[key] = Version(kernel, spread, shared, device.prepare(kernel, spread, shared))
+            try:
+                spread, shared = spread_of(kernel, size, run, device)
+                found = Version(kernel, spread, shared, device.prepare(kernel, spread, shared))
+            except LaunchError as error:
+                if not does_not_fit(error):
+                    raise
+                found = error
+            known[key] = found
         return found
 
 
@@ -274,14 +316,21 @@ class Run:
     # -- launches -------------------------------------------------------------------------------------------------
 
     def launch(self, site: Site, args: Sequence[Any]) -> None:
-        kernel = self.program.kernels[site.kernel]
+        kernel = self.program.kernel_of(site)
         if site.overlaps:
             args = self.apart(kernel, site, args)
         size = site.size(_Shapes(self.program, self.device, self.stream), *args)
         trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
-        self.enqueue(site, self.program.version(kernel, size, self.run_of(site, args), self.device), trips, args)
+        version = self.program.version(kernel, size, self.run_of(site, args), self.device)
+        if isinstance(version, LaunchError):
+            passes = self.program.site_in_passes(site)
+            if passes is None:
+                raise version
+            self.launch(passes, args)
+            return
+        self.enqueue(site, version, trips, args)
 
     def enqueue(self, site: Site, version: Version, trips: Any, args: Sequence[Any]) -> None:
         """Launch a version of a kernel whose loops run so often."""
@@ -297,7 +346,7 @@ class Run:
 
     def run_of(self, site: Site, args: Sequence[Any]) -> int:
         """How many columns at a time a thread takes in a launch."""
-        return _run_of(site.run, args) if site.run > 1 else self.program.kernels[site.kernel].run
+        return _run_of(site.run, args) if site.run > 1 else self.program.kernel_of(site).run
 
     def apart(self, kernel: Kernel, site: Site, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of a launch, with copies of what it reads where others write: as if all were read before."""
@@ -346,7 +395,7 @@ class _LookAhead(Run):
         return ()
 
     def launch(self, site: Site, args: Sequence[Any]) -> None:
-        kernel = self.program.kernels[site.kernel]
+        kernel = self.program.kernel_of(site)
         size = site.size(_Shapes(self.program, self.device, self.stream), *args)
         trips = size[0]
         if trips and trips[0] == 0:
@@ -476,7 +525,7 @@ def raise_failure(program: HostProgram, device: Device) -> None:
 
 
 def _site(program: HostProgram, number: int) -> tuple[str, Any]:
-    for kernel in program.kernels.values():
+    for kernel in program.written():
         if kernel.first_site < number <= kernel.first_site + len(kernel.sites):
             return kernel.name, kernel.sites[number - kernel.first_site - 1]
     raise InternalError(f"a cuda kernel recorded the unknown failure {number}")

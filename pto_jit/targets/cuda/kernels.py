@@ -126,7 +126,9 @@ class Kernel:
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
     code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
     in memory; covered: how deep in the chain the loops are that a grid covers unless a limit clips it, with the macro
-    COVERED; privatised: tensors that blocks may have bins for.
+    COVERED; privatised: tensors that blocks may have bins for; in_passes: the kernel that goes over a long axis in
+    passes, for the number of failures that others have before it, which a launch takes where tiles do not fit a block;
+    None where there is none.
     """
 
     name: str
@@ -153,6 +155,7 @@ class Kernel:
     first_iteration: tuple[Op | For, ...] = ()
     covered: tuple[int, ...] = ()
     privatised: tuple[Privatised, ...] = ()
+    in_passes: Callable[[int], Kernel | None] | None = None
 
     @property
     def in_order(self) -> bool:

@@ -31,6 +31,7 @@ from pto_jit.targets.cpu.constants import I64, storage_type
 from pto_jit.targets.cpu.tensors import new_extents
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.privatised import elements_of
 from pto_jit.targets.cuda.regions import apart_in
@@ -103,44 +104,61 @@ class HostWriter(CFunctionWriter):
     """Writes host code: tensors are memory of the device, calls are launches."""
 
     def __init__(
-        self, module: CModule, func: Func, name: str, names: Identifiers, versions: dict[str, Version]
-    ) -> None:
+        self, module: CModule, func: Func, name: str, names: Identifiers, versions: dict[str, Version],
+        in_passes: Mapping[str, str],
+    ) -> None:  # fmt: skip
         super().__init__(module, func, name, names, parallel=True)
         self.versions = versions
+        self.in_passes = in_passes
         self.numbers = {n: k for k, n in enumerate(versions)}
         self.apart_tensors = apart_in(func)
 
     # -- launches -------------------------------------------------------------------------------------------------
 
     def _call(self, stmt: Call) -> None:
-        version = self.versions[stmt.callee]
+        self.code.need_status()
+        self._launch(self.versions[stmt.callee], stmt)
+
+    def _launch(self, version: Version, stmt: Call, head: str = "") -> None:
+        """A launch of a kernel with the arguments of a call; where it has no room for them, of that in passes."""
         kernel, code = version.kernel, self.code
-        code.need_status()
-        with code.braces(""):
+        with code.braces(head):
             saved, self.env = self.env, self._arguments(kernel, stmt)
             mutable, self.mutable = self.mutable, set()
             given = self._given(kernel)
             self._check_overlaps(kernel, stmt)
             trips = self._trips(kernel)
-            self._check_capacities(version)
-            grid = ["1", "1", "1"]
-            for axis, trip in zip(range(3), reversed(trips), strict=False):
-                per = version.spread.teams if axis == 0 else 1
-                if kernel.kind == "elements":
-                    per = version.spread.block[axis]
-                grid[axis] = trip if per == 1 else f"({trip} + {per - 1}) / {per}"
-            grid = self._grid(version, grid)
-            some = f"{trips[0]} > 0" if trips else ""  # loops inside may be empty in the first iteration alone
-            block = ", ".join(map(str, version.spread.block))
-            call = (f"pto_cuda_launch(worker, {self.numbers[kernel.name]}, (const int64_t[]){{{', '.join(grid)}}}, "
-                    f"(const unsigned[]){{{block}}}, {version.shared}, (void *[]){{{', '.join(given)}}})")  # fmt: skip
-            text = f"if ((status = {call}) != PTO_OK) return status;"
-            if some:
-                with code.braces(f"if ({some})"):
-                    code.line(text)
+            other = self.in_passes.get(kernel.name)
+            if other is None:
+                self._check_capacities(version)
+                self._enqueue(version, given, trips)
             else:
-                code.line(text)
+                room = code.all_of([code.compare("<=", self.index(e), version.define(m)) for m, e in kernel.capacities])
+                with code.braces(f"if ({lift(room).text})"):
+                    self._enqueue(version, given, trips)
             self.env, self.mutable = saved, mutable
+            if other is not None:
+                self._launch(self.versions[other], stmt, "else")
+
+    def _enqueue(self, version: Version, given: Sequence[str], trips: Sequence[str]) -> None:
+        kernel, code = version.kernel, self.code
+        grid = ["1", "1", "1"]
+        for axis, trip in zip(range(3), reversed(trips), strict=False):
+            per = version.spread.teams if axis == 0 else 1
+            if kernel.kind == "elements":
+                per = version.spread.block[axis]
+            grid[axis] = trip if per == 1 else f"({trip} + {per - 1}) / {per}"
+        grid = self._grid(version, grid)
+        some = f"{trips[0]} > 0" if trips else ""  # loops inside may be empty in the first iteration alone
+        block = ", ".join(map(str, version.spread.block))
+        call = (f"pto_cuda_launch(worker, {self.numbers[kernel.name]}, (const int64_t[]){{{', '.join(grid)}}}, "
+                f"(const unsigned[]){{{block}}}, {version.shared}, (void *[]){{{', '.join(given)}}})")  # fmt: skip
+        text = f"if ((status = {call}) != PTO_OK) return status;"
+        if some:
+            with code.braces(f"if ({some})"):
+                code.line(text)
+        else:
+            code.line(text)
 
     def _grid(self, version: Version, blocks: list[str]) -> list[str]:
         """The grid of a launch that would have so many blocks along its axes."""
@@ -338,14 +356,16 @@ def _rooms(version: Version, call: Call, length: Operand) -> Iterator[int | None
         yield version.define(macro) if isinstance(extent, Var) and given.get(extent.name) == length else None
 
 
-def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str], dict[str, Version]]:
+def host_files(module: Module, host: HostProgram) -> tuple[dict[str, str], dict[str, Version]]:
     """The host side of a module divided into kernels: files, name -> text, and how each kernel has to be compiled."""
+    kernels = host.all_kernels()
+    in_passes = {k.name: other.name for k in kernels if (other := host.in_passes(k)) is not None}
     entry = module.func(module.entry)
     versions = versions_of(entry, kernels)
     entry = with_rooms(entry, lambda call, length: _rooms(versions[call.callee], call, length))
     out = CModule(module, debug=False, fast=False, dialect=None)
     name = out.function_names[entry.name] = out.names.fresh(stem_of(entry.name))
-    writer = HostWriter(out, entry, name, Identifiers(out.taken()), versions)
+    writer = HostWriter(out, entry, name, Identifiers(out.taken()), versions, in_passes)
     prototype, body = write_with(writer, entry)
     divided = "\n\n".join(text for _, text in out.functions)
     head = wrapped(f"{prototype} {{", prototype.index("(") + 1)

@@ -25,7 +25,7 @@ class PassedNumbers:
         self._entry = entry
         self._depends = {p.name: frozenset((p.name,)) for p in entry.params if isinstance(p.type, ScalarType)}
         self._ops: list[Op] = []
-        sizes = {name: _sizes(kernel) for name, kernel in kernels.items()}
+        of_size = {name: sizes(kernel) for name, kernel in kernels.items()}
         counts = def_counts(entry.body)
         decided: set[str] = set()
         for stmt in statements(entry.body):
@@ -36,7 +36,7 @@ class PassedNumbers:
             read: Iterable[Operand] = uses(stmt)
             if isinstance(stmt, Call):
                 params = kernels[stmt.callee].func.params
-                read = [a for a, p in zip(stmt.args, params, strict=True) if p.name in sizes[stmt.callee]]
+                read = [a for a, p in zip(stmt.args, params, strict=True) if p.name in of_size[stmt.callee]]
             decided.update(*map(self.of, read))
         self.places = frozenset(k for k, p in enumerate(entry.params) if p.name in self._depends.keys() - decided)
         self._passed = {entry.params[k].name for k in self.places}
@@ -69,7 +69,7 @@ class PassedNumbers:
         return isinstance(result.type, ScalarType) and counts[result.name] == 1 and bool(known) and all(known)
 
 
-def _sizes(kernel: Kernel) -> set[str]:
+def sizes(kernel: Kernel) -> set[str]:
     """The parameters on which the grid of a kernel, or its tiles, depend."""
     read = [v for s in kernel.first_iteration for v in uses(s)]
     read += [e for _, e in kernel.capacities if isinstance(e, Var)]

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Block, Const, Func, Module, Op, Var
+from pto_jit.ir.types import TensorType
 from pto_jit.ir.verify import known, verify
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import statements, substitute
 from pto_jit.lower.called import called
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.fitting import NOTHING, Fitting, fitting_axes
+from pto_jit.lower.names import unused
 from pto_jit.lower.reuse import with_fewer_loads
 from pto_jit.lower.wholes.divide import PARTS, divided
+from pto_jit.lower.wholes.own_rows import kernel_along_an_axis
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
@@ -69,10 +72,10 @@ class CudaProgram:
         """
         from pto_jit.targets.cuda.launcher import host_files  # launches in this process have no use for it
 
-        kernels = list(self.host.kernels.values())
+        kernels = self.host.all_kernels()
         files = {f"{k.name}.cu": k.source for k in kernels}
         files |= headers()
-        host, versions = host_files(self.module, kernels)
+        host, versions = host_files(self.module, self.host)
         stem = next(file for file in host if file.endswith("_orchestration.c")).removesuffix("_orchestration.c")
         readme = _readme(self.module.name, stem, [versions[k.name] for k in kernels])
         return {**files, **host, "README.md": readme}
@@ -139,10 +142,16 @@ def _written(
     file = file_name(entry.loc.filename)
     kernels: list[Kernel] = []
     first = 0
+    names = {func.name for func in split.funcs}
     for func in split.funcs:
         if func is not entry:
             write = partial(write_kernel, dims=dims, file=file, fastmath=fastmath, first_site=first, fitting=fitting)
-            kernels.append(replace(_fitting(func, write, shared_limit, fitting), store=store))
+            kernel = _fitting(func, write, shared_limit, fitting)
+            if kernel.capacities:
+                name = unused(f"{func.name}_in_passes", names)
+                kernel = replace(kernel, in_passes=partial(
+                    _in_passes, replace(func, name=name), dims, write, shared_limit, store))  # fmt: skip
+            kernels.append(replace(kernel, store=store))
             first += len(kernels[-1].sites)
 
     def renamed(name: str) -> CudaProgram:
@@ -175,6 +184,27 @@ def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int, fittin
                     return part(at, ahead)
         raise refusal
     return kernel
+
+
+def _in_passes(
+    func: Func, dims: dict[str, tuple[str, int]], write: Callable[..., Kernel], shared_limit: int, store: Any,
+    first_site: int,
+) -> Kernel | None:  # fmt: skip
+    """The kernel of a function that goes over a long axis in passes; None where more than parts of it are needed."""
+    tensors = {p.name: p for p in func.params if isinstance(p.type, TensorType)}
+    sizes = {p.name: replace(p, name=f"{p.name}.size") for p in func.params
+             if p.name in dims and dims[p.name][0] in tensors}  # fmt: skip
+    told = tuple(Op("dim", (size,), (tensors[dims[name][0]],), (("axis", dims[name][1]),), (), func.loc)
+                 for name, size in sizes.items())  # fmt: skip
+    passes = kernel_along_an_axis(replace(func, body=(*told, *substitute(func.body, dict(sizes)))), PARTS["cuda"])
+    if passes is None:
+        return None
+    given = {size.name: replace(size, name=name) for name, size in sizes.items()}
+    body = tuple(s for s in passes.body if not any(s is op for op in told))
+    passes = replace(passes, body=substitute(body, dict(given)))
+    with suppress(TargetError):
+        return replace(_fitting(passes, partial(write, first_site=first_site), shared_limit), store=store)
+    return None
 
 
 def _fits(kernel: Kernel, shared_limit: int) -> bool:

@@ -20,6 +20,7 @@ from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cuda.devices import Device
 from pto_jit.targets.cuda.host import DeviceTensor, HostProgram, Run, Site, Version, for_c, overlap
 from pto_jit.targets.cuda.kernels import Kernel
+from pto_jit.targets.cuda.passed import sizes
 from pto_jit.targets.cuda.spreads import grid
 
 ALIGNMENT = 16
@@ -190,6 +191,8 @@ class _Recording(Run):
             if isinstance(value, DeviceTensor):
                 self.words[id(words)] = words, self.place(value.pointer)
         self.numbers += [(values[k], name) for k, name in site.passed]
+        if not sizes(version.kernel).isdisjoint([version.kernel.func.params[k].name for k, _ in site.passed]):
+            raise _UnrecordedError  # of a kernel in passes, which was not written when it was looked at
         where = grid(version.kernel, version.spread, trips)
         self._keep(self.device.prepared(version.compiled, where, version.spread.block, version.shared, values))
 

@@ -126,10 +126,16 @@ def refuse_misfits(kernel: Kernel, shared_limit: int = LARGEST) -> None:
         raise TargetError(message, place, code=code, hint=hint) from None
 
 
+def does_not_fit(error: LaunchError) -> bool:
+    """Whether tiles are too large for the registers or the shared memory of a block."""
+    return str(error).startswith(("PTO-X130", "PTO-X144"))
+
+
 def check_shared(kernel: Kernel, shared: int, limit: int) -> None:
     """Raise LaunchError when a version wants more shared memory than a block can have."""
     if shared > limit:
-        known = ", or extents that are known when it is compiled: tiles that do not fit are divided then"
+        known = (", or loop over parts of the longest axis, or give extents that are known when it is compiled: tiles "
+                 "that do not fit are divided then")  # fmt: skip
         raise LaunchError(f"PTO-X144: {kernel.name}: its tiles take {shared} bytes of shared memory of {limit}\n"
                           f"help: use smaller tiles{known if kernel.capacities else ''}")  # fmt: skip
 

@@ -53,7 +53,7 @@ class Program:
     def __init__(self, compiled: Any, directory: Path) -> None:
         compiled.write(directory)
         host = compiled._kernel.built.program.host
-        for name, version in versions_of(host.entry, list(host.kernels.values())).items():
+        for name, version in versions_of(host.entry, host.all_kernels()).items():
             code = devices.emulated_code(version.kernel, version.spread)
             (directory / f"{name}.cubin").write_bytes(code)
         name = compiled.name
