@@ -68,7 +68,15 @@ from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.lines import STORES, Lines
 from pto_jit.lower.wholes.own_rows import with_passes
 from pto_jit.lower.wholes.partials import ROOM, room
-from pto_jit.lower.wholes.pieces import Piece, host_first, late_names, leaves, segments, without_crossing_tiles
+from pto_jit.lower.wholes.pieces import (
+    Piece,
+    host_first,
+    late_names,
+    leaves,
+    places_read,
+    segments,
+    without_crossing_tiles,
+)
 from pto_jit.lower.wholes.sizes import Sizes, UnknownSizeError
 from pto_jit.slotted import mutable, replace
 
@@ -198,7 +206,8 @@ class Divider(LoopsOverParts):
             host, rest = host_first(stmts, self.known.assigned)
             out += host
             if rest:
-                out += rest if all(map(is_host, rest)) else [replace(scope, body=tuple(rest))]
+                alone = all(is_host(s) or (isinstance(s, Op) and s.op == "getelem") for s in rest)
+                out += rest if alone else [replace(scope, body=tuple(rest))]
         return (replace(scope, body=tuple(out)),) if scope.named else out
 
     def _is_plain(self, stmt: Stmt) -> bool:
@@ -247,10 +256,11 @@ class Divider(LoopsOverParts):
         host: list[Stmt] = []
         tiles: list[Stmt] = []  # with the scalars that are made of them
         of_tiles: set[str] = set()
+        places = places_read(run) if self.parts.bounded else set[int]()
         for s in run:
             if isinstance(s, Op) and s.op == "assert" and not s.attr("always"):
                 return None
-            apart = is_host(s) and not any(v.name in of_tiles for v in uses(s))
+            apart = (is_host(s) or id(s) in places) and not any(v.name in of_tiles for v in uses(s))
             (host if apart else tiles).append(s)
             if not apart:
                 of_tiles.update(d.name for d in defs(s))

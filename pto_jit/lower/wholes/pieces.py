@@ -7,12 +7,15 @@ from collections.abc import Mapping
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Call, Continue, For, If, Op, Return, Stmt, Var, While
-from pto_jit.ir.types import TileType
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, defs, statements, uses
+from pto_jit.lower.names import I64
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.lines import root_of
 from pto_jit.semantic.table import effects, tensor_arg
 
+_TOLD = {**dict.fromkeys((*TENSOR_VIEWS, "load", "reshape", "broadcast_to", "full"), 1), "arange": 2}
+"""From which operand on operations say where parts of tensors begin, and how large tiles are."""
 Piece = tuple[list[Stmt], list[Stmt] | None]
 """Statements of a scope, and what does the same with loops over parts, if they are divided."""
 
@@ -42,6 +45,24 @@ def late_names(block: Block) -> set[str]:
             if not is_host(s) or late & {v.name for v in uses(s)}:
                 late.update(d.name for d in defs(s))
     return late
+
+
+def places_read(stmts: list[Stmt]) -> set[int]:
+    """The reads of elements that say where parts of tensors begin, or how large tiles are, by identity, as far as
+    nothing before them writes memory: a host that waits for them can make the views itself."""
+    asked: set[str] = set()
+    for s in reversed(stmts):
+        if any(d.name in asked for d in defs(s)):
+            asked |= {v.name for v in uses(s) if isinstance(v.type, ScalarType)}
+        elif isinstance(s, Op):
+            asked |= {a.name for a in s.args[_TOLD.get(s.op, len(s.args)) :] if isinstance(a, Var) and a.type == I64}
+    out: set[int] = set()
+    for s in stmts:
+        if not isinstance(s, Op) or effects(s.op) == "writes":
+            break
+        if s.op == "getelem" and s.results[0].name in asked:
+            out.add(id(s))
+    return out
 
 
 def host_first(stmts: list[Stmt], assigned: Mapping[str, int]) -> tuple[list[Stmt], list[Stmt]]:

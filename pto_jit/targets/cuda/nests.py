@@ -260,9 +260,12 @@ class _Outliner(TilesBetween):
         return For("parallel", var, zero, one, one, (loop,), loc=loop.loc)
 
     def _no_elements(self, loop: For | While, incore: bool) -> None:
-        """Refuse to read and write elements one by one from the host, but for what stops the program: checks."""
+        """Refuse to read and write elements one by one from the host, but for what stops the program, checks, and what
+        says which parts of tensors the kernels work on that an iteration launches."""
         inside = statements(loop.body)
-        if not incore or any(isinstance(s, Op) and s.op == "assert" and s.attr("always") for s in inside):
+        if not incore or touches_tiles(loop) or any(
+            isinstance(s, Op) and s.op == "assert" and s.attr("always") for s in inside
+        ):
             return
         for stmt in loop.body:
             if isinstance(stmt, Op) and stmt.op in ("getelem", "setelem"):
