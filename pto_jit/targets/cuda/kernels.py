@@ -53,6 +53,7 @@ _UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n"
 _MOVES = frozenset("transpose concat tile_slice flip gather extract stack histogram put take".split())
 _ONE_ROW = "1"  # the role of the row axis of a tile that has one row, or of the columns of one with one column
 _EXACT = "="  # that of several rows, of which none are padding
+_TIGHT = "~"  # that of columns that are padded to an odd number of 16 bytes, which is no more than banks want
 
 
 
@@ -61,8 +62,8 @@ class SharedTile:
     """A tile in shared memory, of elements of a C type with a size; its extents are numbers or macros.
 
     role: what rows and columns are to a product (m, n or k; "" to none), which says how they are padded, "1" for the
-    only row or column, "=" for rows that are not padded; copies: a number or macro; over: the tile whose memory it
-    takes, when that is done with it.
+    only row or column, "=" for rows that are not padded, "~" for columns that are as little as can be; copies: a number
+    or macro; over: the tile whose memory it takes, when that is done with it.
     """
 
     name: str
@@ -84,6 +85,8 @@ class SharedTile:
             extent = int(text) if text.isdigit() else _value(ast.parse(text, mode="eval").body, defines)
             if role == _EXACT:
                 return extent
+            if role == _TIGHT:
+                return (-(-extent * self.size // 16) | 1) * 16 // self.size - 16 // self.size
             unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
             return -(-(-(-extent // unit) * unit) // 16) * 16
 

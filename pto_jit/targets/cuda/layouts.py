@@ -142,9 +142,9 @@ class LayoutWriter(PlaceWriter):
         lying = replace(tile, rows=UNIT, columns=tile.rows) if _is_column(tile) else tile
         if alone:
             memory = self.names.fresh("factor")
-            self.shared.append(self._plain_memory(memory, lying))
+            self.shared.append(self._plain_memory(memory, lying, tight=True))
         else:
-            memory = self._exchange_memory(lying)
+            memory = self._exchange_memory(lying, tight=True)
         if _is_column(tile):
             return memory, lambda row, column: f"{memory}[{row}]"
         pitch = f"pto::pitch<{register_type(tile.dtype)}>({memory}_columns)"

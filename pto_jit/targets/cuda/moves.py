@@ -24,25 +24,26 @@ class MoveWriter(ReductionWriter):
 
     def prepare(self) -> None:
         super().prepare()
-        self.exchanges: dict[tuple[str, str, str], str] = {}
+        self.exchanges: dict[tuple[str, str, str, bool], str] = {}
 
     # -- memory for exchanges -------------------------------------------------------------------------------------
 
-    def _exchange_memory(self, tile: Tile) -> str:
+    def _exchange_memory(self, tile: Tile, *, tight: bool = False) -> str:
         """Shared memory for the elements of a tile, as they are in registers; all exchanges, before each of which the
-        threads meet, have the same."""
-        key = (register_type(tile.dtype), tile.rows.capacity, tile.columns.capacity)
+        threads meet, have the same.  tight: in rows without room for `pto::exchanged_place`."""
+        key = (register_type(tile.dtype), tile.rows.capacity, tile.columns.capacity, tight)
         memory = self.exchanges.get(key)
         if memory is None:
             memory = self.names.fresh("exchanged")
             first = next(iter(self.exchanges.values()), "")
             self.exchanges[key] = memory
-            self.shared.append(replace(self._plain_memory(memory, tile), over=first))
+            self.shared.append(replace(self._plain_memory(memory, tile, tight=tight), over=first))
         return memory
 
-    def _plain_memory(self, name: str, tile: Tile) -> SharedTile:
+    def _plain_memory(self, name: str, tile: Tile, *, tight: bool = False) -> SharedTile:
         # All sizes are multiples of 16 bytes: of a row they are, of a column where there are 16 rows.
-        roles = ("1", "") if tile.rows.unit else ("", "1") if tile.columns.unit else ("=", "")
+        roles = ("1", "") if tile.rows.unit else ("", "1") if tile.columns.unit else (
+            ("=", "~" if tight else ""))  # fmt: skip
         size = 4 if tile.dtype.bits == 16 and tile.dtype.kind == "f" else tile.dtype.bytes
         return SharedTile(name, register_type(tile.dtype), size, roles, tile.rows.capacity, tile.columns.capacity, "1")
 

@@ -174,7 +174,8 @@ class ProductWriter(VectorWriter):
 
     def _size_of(self, tile: SharedTile) -> list[str]:
         rows, columns = (
-            f"{_PADDING[r]}({c})" if r in _PADDING else c if r == "=" else r
+            f"{_PADDING[r]}({c})" if r in _PADDING else f"pto::tight<{tile.type}>({c})" if r == "~" else (
+                c if r == "=" else r)
             for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
         )
         size = f"{tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns)"

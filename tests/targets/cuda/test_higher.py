@@ -257,3 +257,20 @@ def test_columns_that_are_reduced_leave_rows_as_the_last_axis() -> None:
     kernel.interpret(x, expected := np.zeros((1, 8), np.float32))
     _, (_, o) = emulated(kernel, x, np.zeros_like(expected), orders=(1,))
     np.testing.assert_array_equal(o, expected)
+
+
+@pto.jit
+def running_sums(x, index, y):
+    for i in pl.range(x.shape[0], parallel=True):
+        y[i] = pl.cumsum(pl.gather(x[i], index[i], 2), axis=0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8])
+def test_short_lines_that_threads_exchange_take_little_shared_memory(dtype: Any) -> None:
+    """Lines of two elements, of which shared memory has as many as the tile has others."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(-9, 9, (1, 2, 64, 64)).astype(dtype)
+    index = rng.integers(0, 64, x.shape).astype(np.int32)
+    _, (_, _, found) = emulated(running_sums, x, index, np.zeros_like(x), orders=(0,))
+    np.testing.assert_array_equal(found, np.cumsum(np.take_along_axis(x, index, 3), axis=1, dtype=dtype))

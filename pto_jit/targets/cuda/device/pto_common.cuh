@@ -106,6 +106,11 @@ PTO_FUNCTION float fast_ratio(float x, float y) { return x * fast_reciprocal(y);
 template <class T>
 PTO_CONSTANT int pitch(int columns) { return columns + 16 / int(sizeof(T)); }
 PTO_CONSTANT int padded(int n) { return (n + 15) / 16 * 16; }
+// So many columns that n elements fit from one row to the next, which are an odd number of 16 bytes apart.
+template <class T>
+PTO_CONSTANT int tight(int n) {
+  return ((n * int(sizeof(T)) + 15) / 16 | 1) * 16 / int(sizeof(T)) - 16 / int(sizeof(T));
+}
 
 // A tile without elements has room for one: there are no arrays of none.
 PTO_CONSTANT int some(int n) { return n > 0 ? n : 1; }
