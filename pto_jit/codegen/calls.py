@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import builtins as python
 import functools
+import math
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from pto_jit import dtypes
 from pto_jit.codegen import builtins
 from pto_jit.codegen.binding import bind, deep, meant, reworded
 from pto_jit.codegen.builtins.promote import describe
-from pto_jit.codegen.changes import CONTAINERS
+from pto_jit.codegen.changes import CONTAINERS, is_iterator
 from pto_jit.codegen.construction import construct
 from pto_jit.codegen.counting import counters
 from pto_jit.codegen.folding import as_generator, fold
@@ -251,12 +252,16 @@ class Calls:
         replaced = REPLACED.get(fn) if _hashable(fn) else None
         if replaced is not None:
             return self._guarded(functools.partial(replaced, g), args, kwargs, name)
+        goes_through = (owner is python and fn in STAGED) or fn is math.prod
+        if goes_through and args and is_iterator(args[0]):  # whose items may be run-time values
+            assert g.node is not None
+            args = (g.items.all_of(args[0], g.node), *args[1:])
         if isinstance(owner, CONTAINERS):
             if name in _MUTATING:
                 g.check_mutable(owner, f"`{name}`")
         elif isinstance(fn, _UNBOUND) and name in ("__setattr__", "__delattr__"):
             g.check_mutable(owner, f"`{name}`")
-        elif g.find_runtime((args, kwargs)) is not None:
+        elif g.find_runtime((args, kwargs)) is not None or (fn in (min, max) and _holds_code(kwargs)):
             handler = OPERATORS.get(name) if getattr(fn, "__module__", "") in ("_operator", "operator") else None
             handler = handler or (MATH.get(name) if getattr(fn, "__module__", "") == "math" else None)
             if handler is not None:

@@ -170,6 +170,19 @@ def _reduce(g: Generator, fn: Any, iterable: Any, *initial: Any) -> Any:
     return total
 
 
+def _accumulate(g: Generator, iterable: Any, func: Any = None, *, initial: Any = None) -> Iterator[Any]:
+    items = g.items.all_of(iterable, _place(g))
+    found: list[Any] = [] if initial is None else [initial]
+    for item in items:
+        if not found:
+            found.append(item)
+        elif func is None:
+            found.append(g.operators.operate(ast.Add, found[-1], item))
+        else:
+            found.append(g.inline(func, (found[-1], item), {}))
+    return g.own(iter(found))
+
+
 def _any_all(is_and: bool) -> Handler:
     def handler(g: Generator, values: Any) -> Any:
         name, node = "all" if is_and else "any", _place(g)
@@ -273,7 +286,8 @@ def _print(g: Generator, *values: Any, **options: Any) -> None:
 
 
 REPLACED: dict[Any, Handler] = {
-    map: _map, filter: _filter, functools.reduce: _reduce, any: _any_all(False), all: _any_all(True),
+    map: _map, filter: _filter, functools.reduce: _reduce, itertools.accumulate: _accumulate,
+    any: _any_all(False), all: _any_all(True),
     isinstance: _isinstance, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, next: _next, type: _type,
     python.print: _print, **{fn: _text_or_key(fn) for fn in (str, repr, ascii, hash, format, id)},
 }  # fmt: skip

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import heapq
+import itertools
 import math
 import operator
 from collections import defaultdict, namedtuple
@@ -18,6 +19,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.errors import CompilationError
 from pto_jit.ir.nodes import For, If
 from tests.codegen.harness import Static, check, count, ir
 
@@ -758,3 +760,36 @@ def test_the_length_of_a_slice_is_that_of_the_values_its_bounds_have() -> None:
     kernel(x, y, 2)
     kernel.interpret(x, wanted, 2)
     np.testing.assert_array_equal(y, wanted)
+
+
+def test_iterators_of_itertools_with_run_time_items():
+    def f(x, y):
+        y[0] = sum(itertools.chain((x[0], x[1]), [x[2]]))
+        y[1] = min(itertools.chain((x[0], x[1]), [x[2]]))
+        y[2] = sum(itertools.islice((x[k] for k in range(8)), 2, 5))
+        y[3] = math.prod(itertools.chain((x[0], x[1]), [x[2]]))
+        for k, v in enumerate(itertools.accumulate(x[i] for i in range(3))):
+            y[4 + k] = v
+        y[7] = sum(itertools.accumulate((x[0], x[1]), lambda a, b: a * b - 1, initial=2.0))
+
+    check(f, X + 1, out())
+
+
+def test_the_best_by_a_key():
+    def f(x, y):
+        for i in range(5):
+            y[i] = min(x[i], x[i + 1], x[i + 2], key=lambda v: (v - 1) ** 2) + max(range(3), key=lambda k: x[i + k] % 3)
+        place, value = max([(k, x[k]) for k in range(4)], key=lambda pair: -pair[1])
+        y[5] = place + value
+        y[6] = max((x[k] for k in range(4)), key=abs) + max([x[0]], default=3.0) + min([], default=-1.0)
+        y[7] = len(max(["a", "bbb"], key=len))
+
+    check(f, X - 3, out())
+
+
+def test_arguments_of_min_and_max_that_python_refuses():
+    for kernel in (lambda x: max(x[0], x[1], default=3), lambda x: max([], key=lambda v: x[v])):
+        with pytest.raises(CompilationError, match="PTO-N004"):
+            ir(kernel, X)
+    with pytest.raises(CompilationError, match="PTO-T017"):
+        ir(lambda x: max(x[0], x[1], other=3), X)

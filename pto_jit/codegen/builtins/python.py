@@ -11,6 +11,7 @@ from pto_jit.codegen.builtins.elementwise import binary_op, unary
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.builtins.reduction import python_reduction
 from pto_jit.codegen.builtins.registry import call
+from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.dtypes import f64, i64
 from pto_jit.errors import CompilationError, TypeMismatchError
@@ -103,17 +104,44 @@ def one_axis(cg: Generator, name: str, value: Tile | Tensor) -> Tile | Tensor:
 
 
 def _extreme(name: str) -> Callable[..., Any]:
-    def handler(cg: Generator, *args: Any) -> Any:
+    fn: Any = min if name == "min" else max
+
+    def handler(cg: Generator, *args: Any, key: Any = None, default: Any = MISSING) -> Any:
         values = list(args)
+        if default is not MISSING and len(args) != 1:
+            cg.python(fn, *(0 for _ in args), default=0)  # an error of Python's
         if len(values) == 1:
-            if isinstance(values[0], (Tile, Tensor)):
+            if isinstance(values[0], (Tile, Tensor)) and key is None and default is MISSING:
                 return call(name, cg, (one_axis(cg, name, values[0]),), {})
             values = _listed(cg, values[0])
-        if values and cg.find_runtime(values) is None:  # a generator's items turned out to be compile-time values
-            return cg.python(min if name == "min" else max, values)
+        if not values:
+            return default if default is not MISSING else cg.python(fn, values)
+        if key is not None:
+            return _best_by(cg, ast.Lt if name == "min" else ast.Gt, values, key)
+        if cg.find_runtime(values) is None:  # a generator's items turned out to be compile-time values
+            return cg.python(fn, values)
         return python_reduction(cg, name, values)
 
     return handler
+
+
+def _best_by(cg: Generator, better: type[ast.cmpop], values: list[Any], key: Any) -> Any:
+    """The first of `values` whose key no other one's is better than."""
+    node = cg.node
+    assert node is not None
+    best, least = values[0], cg.inline(key, (values[0],), {})
+    for value in values[1:]:
+        rank = cg.inline(key, (value,), {})
+        cg.node = node
+        found = cg.operators.truth(cg.operators.compare(better, rank, least))
+        if isinstance(found, Scalar):
+            best, least = (
+                cg.choices.choose(found, lambda new=new: new, lambda old=old: old, node)
+                for new, old in ((value, best), (rank, least))
+            )
+        elif found:
+            best, least = value, rank
+    return best
 
 
 def _listed(cg: Generator, values: Any) -> list[Any]:
