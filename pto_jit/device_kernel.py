@@ -28,9 +28,10 @@ from pto_jit.results import arranging, is_arranged, result_plan
 from pto_jit.slotted import mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
-from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
+from pto_jit.targets.cuda.host import raise_failure
 from pto_jit.targets.cuda.replay import Recorded, record
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST
+from pto_jit.targets.cuda.tensors import DeviceTensor
 
 _LEGACY = 1
 """What the CUDA array interface calls the default stream, whose handle is 0."""

@@ -29,7 +29,7 @@ from pto_jit.bench.workload import Size, Tolerance, dtype_named, size_text
 from pto_jit.errors import LaunchError, TargetError, ToolchainError
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cuda import driver
-from pto_jit.targets.cuda.host import DeviceTensor
+from pto_jit.targets.cuda.tensors import DeviceTensor
 
 Call = Callable[[], object]
 _HALF = Tolerance(relative=4e-3, absolute=4e-3)

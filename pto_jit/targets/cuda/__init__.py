@@ -17,8 +17,9 @@
 * `products`, `vectors`, `reductions`, `moves`, `lines`, `places`: operations between threads: products, one row by a
   matrix, folds, transposes, order and running combinations, elements at places that are computed
 * `layouts`, `higher`: where tiles of more than two axes lie, and all of these operations for them
-* `host`, `hostcode`, `replay`, `passed`, `launcher`: the host program: in Python for launches here, what a call of it
-  enqueued for calls like it, the numbers that may be others then, in C for programs without Python
+* `host`, `hostcode`, `tensors`, `replay`, `passed`, `launcher`: the host program: in Python for launches here, where
+  its tensors lie, what a call of it enqueued for calls like it, the numbers that may be others then, in C for programs
+  without Python
 * `devices`, `driver`, `api`, `compilers`, `nvrtc`, `copies`: devices: the emulated one, GPUs through the driver, its
   functions, compilers, arguments in the CPU's memory
 """

@@ -15,7 +15,7 @@ import numpy as np
 
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.devices import Device
-from pto_jit.targets.cuda.host import DeviceTensor
+from pto_jit.targets.cuda.tensors import DeviceTensor
 
 _ALIGNED = 256
 

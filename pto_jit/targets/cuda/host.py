@@ -12,7 +12,6 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from math import gcd
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,7 +25,7 @@ from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.evaluation import argument, number
 from pto_jit.semantic.failures import INDEX, filled
-from pto_jit.slotted import frozen, mutable
+from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
 from pto_jit.targets.cuda.kernels import Kernel
@@ -34,31 +33,7 @@ from pto_jit.targets.cuda.overlaps import Overlap
 from pto_jit.targets.cuda.passed import PassedNumbers
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, does_not_fit, fit, grid
-
-
-@mutable(eq=False)
-class DeviceTensor:
-    """A tensor on the device: strides in bytes; `owner` keeps the memory alive; `words`: what kernels get."""
-
-    pointer: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: DType
-    owner: Any = None
-    words: Any = None
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The first byte, and one past the last."""
-        if 0 in self.shape:
-            return self.pointer, self.pointer
-        low = high = self.pointer
-        for extent, stride in zip(self.shape, self.strides, strict=True):
-            if stride < 0:
-                low += (extent - 1) * stride
-            else:
-                high += (extent - 1) * stride
-        return low, high + self.dtype.bytes
+from pto_jit.targets.cuda.tensors import DeviceTensor, overlap, packed, run_of
 
 
 @frozen(eq=False)
@@ -255,7 +230,7 @@ class Run:
         shape = tuple(args[1:])
         if int(np.prod(shape)) != int(np.prod(x.shape)):
             raise LaunchError(f"a tensor of shape {x.shape} cannot get the shape {shape}{_place(op)}")
-        return (DeviceTensor(x.pointer, shape, _packed(shape, x.dtype.bytes), x.dtype, x.owner),)
+        return (DeviceTensor(x.pointer, shape, packed(shape, x.dtype.bytes), x.dtype, x.owner),)
 
     def tensor_transpose(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[0]
@@ -282,7 +257,7 @@ class Run:
         memory = self.allocated(count * dtype.bytes)
         if filled:
             self.fill(memory.pointer, np.asarray(args[-1], dtype.numpy).tobytes(), count)
-        return (DeviceTensor(memory.pointer, shape, _packed(shape, dtype.bytes), dtype, memory),)
+        return (DeviceTensor(memory.pointer, shape, packed(shape, dtype.bytes), dtype, memory),)
 
     def _address(self, op: Op, x: DeviceTensor, indices: Sequence[Any]) -> int:
         out = x.pointer
@@ -346,7 +321,7 @@ class Run:
 
     def run_of(self, site: Site, args: Sequence[Any]) -> int:
         """How many columns at a time a thread takes in a launch."""
-        return _run_of(site.run, args) if site.run > 1 else self.program.kernel_of(site).run
+        return run_of(site.run, args) if site.run > 1 else self.program.kernel_of(site).run
 
     def apart(self, kernel: Kernel, site: Site, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of a launch, with copies of what it reads where others write: as if all were read before."""
@@ -386,7 +361,7 @@ class _LookAhead(Run):
         dtype = op.attr("dtype")
         assert isinstance(dtype, DType)
         shape = tuple(args[:-1] if op.attr("filled") else args)
-        return (DeviceTensor(0, shape, _packed(shape, dtype.bytes), dtype),)  # aligned as all memory of devices is
+        return (DeviceTensor(0, shape, packed(shape, dtype.bytes), dtype),)  # aligned as all memory of devices is
 
     def getelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         raise _UnknownError
@@ -416,65 +391,6 @@ class _Shapes(Run):
 
     def offsets(self, op: Op, args: Sequence[int]) -> list[int]:
         return [max(0, offset) for offset in args]
-
-
-def _packed(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    out: list[int] = []
-    for extent in reversed(shape):
-        out.append(size)
-        size *= extent
-    return tuple(reversed(out))
-
-
-def _run_of(most: int, args: Sequence[Any]) -> int:
-    """How many columns at a time, up to `most`, all tensors of most axes allow (`pto::in_runs`): what others have stays
-    in caches."""
-    run, rank = most, 1
-    for x in args:
-        if type(x) is not DeviceTensor or len(x.shape) < rank:
-            continue
-        if len(x.shape) > rank:
-            rank, run = len(x.shape), most
-        size = x.dtype.bytes
-        places = x.pointer
-        for stride in x.strides[:-1]:
-            places |= stride
-        if x.strides[-1] != size:
-            run = 1
-        elif places & 15:
-            run = min(run, max(1, (places & -places) // size))
-    return run
-
-
-def lie_apart(a: DeviceTensor, b: DeviceTensor) -> bool:
-    """Whether two tensors are known to share no memory: one is behind the other, or they are other columns, or other
-    rows, of the same rows and planes.
-
-    What is between the long strides of both repeats after so many bytes as divide all of these: there, the pieces that
-    the short strides span lie beside each other.
-    """
-    (low, high), (first, last) = a.span, b.span
-    if low >= last or first >= high:
-        return True
-    axes = [[(abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1 and s] for x in (a, b)]
-    for long in {s for own in axes for s, _ in own}:
-        period = gcd(*(s for own in axes for s, _ in own if s >= long))
-        mine, others = (x.dtype.bytes + sum((n - 1) * s for s, n in own if s < long)
-                        for x, own in zip((a, b), axes, strict=True))  # fmt: skip
-        distance = (first - low) % period
-        if mine <= distance and distance + others <= period:
-            return True
-    return False
-
-
-def overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
-    """Whether two tensors share memory; same: and are not one region."""
-    if lie_apart(a, b):
-        return False
-    # one may be a part of the other, as the valid part of a tile is: an element is where it is in both
-    return not (same and (a.pointer, a.dtype, len(a.shape)) == (b.pointer, b.dtype, len(b.shape)) and all(
-        n == 1 or s == t for n, s, t in zip(a.shape, a.strides, b.strides, strict=True)
-    ))  # fmt: skip
 
 
 def _as_argument(value: Any, kind: Any, kernel: Kernel) -> Any:

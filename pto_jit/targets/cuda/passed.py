@@ -50,8 +50,8 @@ class PassedNumbers:
         return not self._passed.isdisjoint(self.of(operand))
 
     def arguments(self, wanted: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
-        """`function(run, *arguments)` of the entry's arguments, which gives these numbers, and computes no others: those
-        of branches that were not taken may fail."""
+        """`function(run, *arguments)` of the entry's arguments, which gives these numbers, and no others: those of
+        branches that were not taken may fail."""
         needed = set(wanted)
         ops: list[Op] = []
         for op in reversed(self._ops):

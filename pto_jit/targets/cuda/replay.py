@@ -18,10 +18,11 @@ from pto_jit.errors import PtoError
 from pto_jit.ir.nodes import Op
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cuda.devices import Device
-from pto_jit.targets.cuda.host import DeviceTensor, HostProgram, Run, Site, Version, for_c, overlap
+from pto_jit.targets.cuda.host import HostProgram, Run, Site, Version, for_c
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.passed import sizes
 from pto_jit.targets.cuda.spreads import grid
+from pto_jit.targets.cuda.tensors import DeviceTensor, overlap
 
 ALIGNMENT = 16
 """The most bytes on whose multiples accesses depend; memory that is allocated begins at one."""

@@ -24,8 +24,8 @@ from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import nvrtc
 from pto_jit.targets.cuda.copies import joined
 from pto_jit.targets.cuda.devices import EmulatedDevice, FailureRecord, FailureSlot, headers
-from pto_jit.targets.cuda.host import DeviceTensor
 from pto_jit.targets.cuda.spreads import check_shared
+from pto_jit.targets.cuda.tensors import DeviceTensor
 
 COMPILER = toolchain.find("g++", "clang++")
 available = bool(nvrtc.libraries()) and COMPILER is not None

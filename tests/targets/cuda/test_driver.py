@@ -22,7 +22,7 @@ import pto_jit.language as pl
 from pto_jit import device_kernel
 from pto_jit.bench.kernels import matrix, reductions, rows
 from pto_jit.targets.cuda import api, devices, driver
-from pto_jit.targets.cuda.host import DeviceTensor
+from pto_jit.targets.cuda.tensors import DeviceTensor
 
 from .test_warpgroups import turned_product
 

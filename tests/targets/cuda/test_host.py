@@ -18,9 +18,9 @@ from pto_jit.ir.nodes import Const, For, Func, Op, Return, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.semantic.evaluation import Context, argument, evaluate
 from pto_jit.targets.cuda.devices import EmulatedDevice, HostMemory
-from pto_jit.targets.cuda.host import DeviceTensor
 from pto_jit.targets.cuda.hostcode import host_function
 from pto_jit.targets.cuda.regions import apart_in
+from pto_jit.targets.cuda.tensors import DeviceTensor
 from tests.targets.bench_kernels import SPECS, kernel
 from tests.targets.cuda.harness import needs_compiler
 

@@ -12,7 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
-from pto_jit.targets.cuda.host import DeviceTensor, lie_apart
+from pto_jit.targets.cuda.tensors import DeviceTensor, lie_apart
 from tests.targets.cuda.harness import needs_compiler
 
 
