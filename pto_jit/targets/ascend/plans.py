@@ -67,8 +67,9 @@ def plan_of(func: Func) -> Plan:
     ops = [s for s in statements(func.body) if isinstance(s, Op)]
     dots = [s for s in ops if s.op == "dot"]
     operands = {a.name for s in dots for a in s.args[:2] if isinstance(a, Var)}
-    turned = {s.results[0].name: s.args[0].name for s in ops if s.op == "transpose" and s.results[0].name in operands
-              and isinstance(s.args[0], Var)}  # fmt: skip
+    read = {v.name for s in statements(func.body) if not (isinstance(s, Op) and s.op == "dot") for v in uses(s)}
+    turned = {s.results[0].name: s.args[0].name for s in ops if s.op == "transpose" and isinstance(s.args[0], Var)
+              and s.results[0].name in operands - read}  # fmt: skip
     wanted = {turned.get(name, name) for name in operands}
     others = {v.name for s in statements(func.body) if not (isinstance(s, Op) and (s.op == "dot" or (
         s.op == "transpose" and s.results[0].name in turned))) for v in uses(s)}  # fmt: skip

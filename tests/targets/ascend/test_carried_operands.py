@@ -103,8 +103,21 @@ def sides(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
             pl.store(a @ pl.load(k, [0, 0], [64, 64]), [i, 0], out)
 
 
+@pto.jit
+def turned(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """Computed, transposed, multiplied, and worked with."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            t = pl.floor(pl.load(q, [i, 0], [16, 16])).T
+            s = pl.load(k, [0, 16], [16, 16]).T
+            pl.store(t @ pl.load(k, [0, 0], [16, 16]), [i, 0], out)
+            pl.store(-t, [i, 16], out)
+            pl.store(pl.load(v, [i, 0], [16, 16]) @ s, [i, 32], out)
+            pl.store(s * 2.0, [i, 48], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    f.__name__: (f, (WIDE,) * 4) for f in (retention, linear, both_ways, again, powers, ahead, sides)
+    f.__name__: (f, (WIDE,) * 4) for f in (retention, linear, both_ways, again, powers, ahead, sides, turned)
 }
 
 
