@@ -15,7 +15,11 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import device_kernel
 from pto_jit.bench.kernels import matrix, rows
+from pto_jit.targets.cuda.devices import EmulatedDevice
 from pto_jit.targets.cuda.host import HostProgram
+from pto_jit.targets.cuda.replay import record
+from pto_jit.targets.cuda.tensors import DeviceTensor
+from tests.differential import compare, kernels
 
 from .test_driver import OnDevice, fake, library  # noqa: F401  (fixtures)
 
@@ -325,3 +329,31 @@ def test_a_repeated_call_is_on_the_device_of_its_tensors(fake: Any) -> None:  # 
         kernel(OnDevice(array), OnDevice(array))
     words = [word for word in fake.fake_record().decode().split(";") if "of device" in word]
     assert words == [f"of device {k}" for k in (1, 1, 1, 0, 0, 0, 1)]
+
+
+@pytest.mark.parametrize("seed", [3, 8, 12, 19, 24, 31])
+def test_what_is_recorded_of_random_kernels_does_what_their_host_code_does(seed: int) -> None:
+    """With other numbers where only kernels see them."""
+    kernel, device = kernels.generate(seed), EmulatedDevice()
+
+    def arguments() -> list[Any]:
+        return device_kernel._arguments(compiled._matching(tuple(kernel.arguments()[1]), {})[0])
+
+    compiled = compare.build(kernel).compile(*kernel.arguments()[1], target="cuda", cache=False)
+    host = compiled._kernel.built.program.host
+    host.run(arguments(), device, 0)
+    recorded = record(host, device, arguments())
+    assert recorded is not None
+    expected, actual = arguments(), arguments()
+    for place in host.passed.places:
+        expected[place] = actual[place] = expected[place] + 1
+    results = host.run(expected, device, 0)
+    tensors = [a for a in actual if isinstance(a, DeviceTensor)]
+    again = recorded.run(actual, [t.pointer for t in tensors], [t.owner for t in tensors], 0)
+    for one, other in zip([*expected, *results], [*actual, *(again or ())], strict=True):
+        if isinstance(one, DeviceTensor):
+            low, high = one.span
+            offset = other.pointer - one.pointer
+            assert ctypes.string_at(low, high - low) == ctypes.string_at(low + offset, high - low)
+        else:
+            np.testing.assert_equal(other, one)
