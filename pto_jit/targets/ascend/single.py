@@ -20,6 +20,7 @@ from pto_jit.targets.ascend.sizes import in_words
 from pto_jit.targets.ascend.values import Size, Span, Value, joint
 
 if TYPE_CHECKING:
+    from pto_jit.targets.ascend.form import Tile
     from pto_jit.targets.ascend.tiles import TileWriter
 
 _COMMUTE = ("ADD", "MUL", "MAX", "MIN")
@@ -343,9 +344,16 @@ class Single:
         sides = [self.broadcast(v, span, capacity, valid, free, w.temp, loc) if isinstance(v, Value) else
                  self.filled(like, v, loc) for v in (a, b)]  # fmt: skip
         out = to(dtype, span, capacity, valid, free, tuple(sides))
-        scratch = w.temp(dtype, "row", (1, 32 // dtype.bytes), (1, 32 // dtype.bytes))
-        w.emit("TSEL", w.tile(out, valid=valid, loc=loc), w.tile(mask, valid=valid, loc=loc),
-               *(w.tile(v, valid=valid, loc=loc) for v in sides), w.tile(scratch, loc=loc), loc=loc)  # fmt: skip
+        scratch = w.temp(i16 if dtype == bf16 else dtype, "row", (1, 32 // dtype.bytes), (1, 32 // dtype.bytes))
+
+        def bits(value: Value) -> Tile:
+            """A tile as the instruction takes it, which knows no bf16."""
+            if value.dtype == bf16:
+                value = Value(value.name, i16, value.span, value.capacity, value.valid, value.buffer, value.free)
+            return w.tile(value, valid=valid, loc=loc)
+
+        w.emit("TSEL", bits(out), w.tile(mask, valid=valid, loc=loc), *map(bits, sides), w.tile(scratch, loc=loc),
+               loc=loc)  # fmt: skip
         return out
 
     def wide(self, value: Operand, loc: Loc) -> Operand:

@@ -38,7 +38,7 @@ class TransferWriter(TileWriter):
         for offset in offsets:
             self.not_negative(offset, op.loc)
         if op.attr("pad"):
-            self._load_padded(op, tensor, offsets, self.destination(op.results[0])(
+            self._load_padded(op, tensor, offsets, _row_of(typ), self.destination(op.results[0])(
                 tensor.dtype, span, capacity, declared))  # fmt: skip
             return
         if op.attr("inside"):
@@ -66,31 +66,33 @@ class TransferWriter(TileWriter):
             wide = self.elementwise.converted(value, f32, self.temp, op.loc)
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
 
-    def _load_padded(self, op: Op, tensor: Tensor, offsets: tuple[Operand, ...], out: Value) -> None:
-        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded."""
+    def _load_padded(self, op: Op, tensor: Tensor, offsets: tuple[Operand, ...], row: int, out: Value) -> None:
+        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded; row:
+        the axis that rows lie along."""
         loc, rank = op.loc, len(tensor.extents)
         if tensor.dtype.bits not in (16, 32) or self.in_group:
             what = "beside matrix products" if self.in_group else f"of {tensor.dtype}"
             raise unsupported(f"a load with a pad value {what}", loc, "load without it, and work on the valid part")
-        sizes: list[Size] = [1] if rank == 1 else []
+        sizes: list[Size] = []
         some: list[str] = []  # conditions for anything to lie inside
         for axis, offset in enumerate(offsets):
-            wanted = out.valid[axis - rank] if axis >= rank - 2 else 1
+            wanted = out.valid[1] if axis == rank - 1 else out.valid[0] if axis == row else 1
             size, sure = self.part_inside(tensor, axis, offset, wanted)
             sizes.append(size)
             if not sure:
                 some.append(f"{self.named(size, 'inside', loc)} > 0")
-        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        stride: Size = 1 if rank == 1 else tensor.strides[row]
+        inside = 1 if rank == 1 else sizes[row], sizes[-1]
         pointer = self.pointer(tensor, offsets, loc)
-        if (sizes[-2], sizes[-1]) == out.valid and not some:
-            self.transfer(out, tensor, pointer, stride, loc, "TLOAD")
+        if inside == out.valid and not some:
+            self.transfer(out, tensor, pointer, stride, loc, "TLOAD", row)
             return
         self.fill(out, self.number(op.args[-1]), loc)
         if any(isinstance(size, int) and size <= 0 for size in sizes):
             return
         with self.where(some, loc):
-            part = self.temp(out.dtype, out.span, out.capacity, (sizes[-2], sizes[-1]))
-            self.transfer(part, tensor, pointer, stride, loc, "TLOAD")
+            part = self.temp(out.dtype, out.span, out.capacity, inside)
+            self.transfer(part, tensor, pointer, stride, loc, "TLOAD", row)
             self.elementwise.laid_over(out, part, loc)
 
     def store(self, op: Op) -> None:

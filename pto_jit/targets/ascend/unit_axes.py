@@ -139,7 +139,7 @@ def _can_be_rewritten(stmt: Stmt, body: Block) -> bool:
         if isinstance(told.type, TileType) and shape_of(body, told) is None:  # type: ignore[arg-type]
             return False
     if stmt.op in ("load", *STORES):
-        return not stmt.attr("pad") and not stmt.attr("inside")
+        return not stmt.attr("inside")
     if stmt.op == "reshape":
         return unit_reshape(stmt) is not None
     if stmt.op == "fold":
@@ -182,7 +182,7 @@ class _Nest:
                 (result,) = stmt.results
                 slab = self.names.fresh(f"{result.name}.slab", result.type)
                 rank = result.type.rank  # type: ignore[union-attr]
-                sides = self.pick(result, stmt.args[1 + rank :])
+                sides = self.pick(result, stmt.args[1 + rank : 1 + 2 * rank])
                 return replace(stmt, results=(slab,)), self.reshaped(slab, self.of(result), sides, stmt)
             case "store" | "atomic_add" | "atomic_max" | "atomic_min":
                 tile = stmt.args[0]

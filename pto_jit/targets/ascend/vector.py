@@ -10,10 +10,11 @@ from typing import Any
 
 from pto_jit.dtypes import f32, i32
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Op, Var
+from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import source_name
+from pto_jit.lower.wholes.lines import STORES
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend import (
     applied,
@@ -41,6 +42,14 @@ _INSTEAD = {
     "flip": "load rows or elements one at a time, in a loop from the last one",
 }  # fmt: skip
 """What to do where there is no such operation."""
+_OF_ROWS = frozenset("load full arange reshape broadcast_to valid extent".split()) | set(STORES)
+"""Operations that take tiles whose rows lie along another axis than the last but one, which `unit_axes` left."""
+
+
+def _is_between(operand: Operand) -> bool:
+    """Whether the rows of a tile lie along another axis than the last but one."""
+    typ = operand.type
+    return isinstance(typ, TileType) and typ.rank > 2 and row_axis(typ.shape) != typ.rank - 2
 
 
 class VectorWriter(TransferWriter):
@@ -50,6 +59,10 @@ class VectorWriter(TransferWriter):
         for r in op.results:
             if isinstance(r.type, TileType) and r.type.rank > 2 and row_axis(r.type.shape) is None:
                 raise many_axes(r.type.rank, op.loc)
+        if op.op not in _OF_ROWS and not is_elementwise(op):
+            between = next((a for a in op.args if _is_between(a)), None)
+            if between is not None:
+                raise many_axes(between.type.rank, op.loc)  # type: ignore[union-attr]
         if is_elementwise(op):
             if op.op in ("rand_at", "randn_at") and isinstance(self.value(op.args[1]), Value):
                 randoms.write_at(self, op)
@@ -242,10 +255,9 @@ class VectorWriter(TransferWriter):
     def measure(self, op: Op) -> None:
         source = self.value(op.args[0])
         assert isinstance(source, Value) and isinstance(op.args[0].type, TileType)
-        axis = int(op.attr("axis")) - op.args[0].type.rank  # type: ignore[arg-type]
-        size = source.valid[axis] if axis >= -2 else 1
-        if op.op == "extent":
-            size = source.capacity[axis] if axis >= -2 else 1
+        axis, rank = int(op.attr("axis")), op.args[0].type.rank  # type: ignore[arg-type]
+        sizes = source.capacity if op.op == "extent" else source.valid
+        size = sizes[1] if axis == rank - 1 else sizes[0] if axis == row_axis(op.args[0].type.shape) else 1
         if not self.visible(size):
             raise unsupported("a tile whose valid extents change in a loop, used after it", op.loc,
                               "give it constant extents")  # fmt: skip

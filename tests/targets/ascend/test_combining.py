@@ -4,8 +4,10 @@ interpreter."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -300,3 +302,26 @@ def test_refused() -> None:
 
     with pytest.raises(pto.TargetError, match="tiles of f64"):
         written(wide, *(pto.spec((None, 40), pl.f64),) * 2)
+
+
+@pto.jit
+def halves(w: pl.Tensor, x: pl.Tensor, out: pl.Tensor, high: pl.Tensor, scanned: pl.Tensor):
+    with pl.incore():
+        pl.store(pl.reduce(pl.load(w), 0, pl.maximum, init=0.75, keepdims=True), [0], out)
+        for i in pl.range(0, x.shape[0], 16, parallel=True):
+            t = pl.load(x, [i, 0], [16, 32])
+            pl.store(pl.reduce(t, 0, lambda p, q: pl.where(p > q, p, q), keepdims=True), [i // 16, 0], high)
+            pl.store(pl.associative_scan(t, 0, pl.maximum), [i, 0], scanned)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 7, 33])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_floats_of_16_bits_of_run_time_extents(tmp_path: Path, dtype: Any, rows: int) -> None:
+    """What some elements are combined with and others keep is chosen from: no instruction does that with bf16."""
+    kind = pto.spec((None,), dtype), pto.spec((None, 32), dtype)
+    programs = ordered({"halves": (halves, (*kind, *kind, kind[1]))}, tmp_path)
+    rng = np.random.default_rng(rows)
+    inputs = {"w": _numbers(rng, (rows,)).astype(dtype), "x": _numbers(rng, (rows, 32)).astype(dtype)}
+    outputs = {"out": np.zeros(1, dtype), "high": np.zeros((3, 32), dtype), "scanned": np.zeros((rows, 32), dtype)}
+    check_interpreted(programs, halves, "halves", inputs, outputs)

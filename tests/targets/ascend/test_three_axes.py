@@ -195,3 +195,37 @@ def test_blocks_with_one_element_in_the_middle_may_be_cut(tmp_path: Path) -> Non
         x = np.random.default_rng(4).standard_normal(shape, np.float32)
         outputs = {"out": np.zeros(shape, np.float32), "sums": np.zeros(shape[:2], np.float32)}
         check_interpreted(programs, blocks, "blocks", {"x": x}, outputs, partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5))
+
+
+@pto.jit
+def padded(a: pl.Tensor, out: pl.Tensor, column: pl.Tensor, row: pl.Tensor):
+    """With a pad value, from a tensor that is smaller."""
+    n = a.shape[0]
+    t = pl.load(a, [0, 0, 0], [n, 1, 16], pad=-1)
+    pl.store(t * 2.0, [0, 0, 0], out)
+    pl.store(pl.sum(t, axis=2), [0, 0], column)
+    pl.store(pl.max(t, axis=0), [0, 0], row)
+
+
+@pto.jit
+def padded_in_branches(a: pl.Tensor, out: pl.Tensor, column: pl.Tensor, row: pl.Tensor):
+    """What a branch chooses, with truth values, which the next kernel reads."""
+    n = a.shape[0]
+    t = pl.load(a, [0, 0, 0], [n, 1, 16], pad=-1)
+    if column[0, 0] > 0:
+        w = pl.abs(t)
+    else:
+        w = t * 1.0
+    pl.store((w != 3.0).to(pl.f32), [0, 0, 0], out)
+    pl.store(pl.sum(w, axis=2), [0, 0], row)
+
+
+@needs_compiler
+@pytest.mark.parametrize("fn", [padded, padded_in_branches])
+def test_loads_with_a_pad_value_and_one_element_in_the_middle(tmp_path: Path, fn: Any) -> None:
+    programs = ordered({"padded": (fn, (HIGH, HIGH, FLAT, FLAT))}, tmp_path)
+    for shape in ((5, 3, 7), (3, 1, 1), (9, 2, 20)):
+        a = np.random.default_rng(5).standard_normal(shape, np.float32)
+        outputs = {"out": np.zeros((9, 3, 20), np.float32), "column": np.zeros((9, 2), np.float32),
+                   "row": np.zeros((9, 24), np.float32)}  # fmt: skip
+        check_interpreted(programs, fn, "padded", {"a": a}, outputs, partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5))
