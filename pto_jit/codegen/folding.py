@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`sum`, `min`, `max`, `any`, `all`, `math.prod` and `functools.reduce` of generators whose items run time counts.
+"""`sum`, `min`, `max`, `any`, `all`, `next`, `math.prod`, `functools.reduce` of generators whose items run time counts.
 
 Where a generator expression goes through a run-time range, or a run-time condition chooses its items, the function is
 a loop: `sum(x[i] for i in range(n) if x[i] > 0)` is compiled as the call of
@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -83,6 +84,22 @@ def best(items, best, better, default):
         none = False
     return default if none else best
 """
+_COMPARES_KEYS = """
+def best(items, best, better, key, default):
+    none, rank = True, 0
+    for ITEM in items:
+        item = ITEM
+        new = key(item)
+        if none or better(new, rank):
+            none, best, rank = False, item, new
+    return default if none else best
+"""
+_FINDS = """
+def next(items, default):
+    for ITEM in items:
+        return ITEM
+    return default
+"""
 _LOOKS = """
 def look(items, look):
     for ITEM in items:
@@ -91,12 +108,21 @@ def look(items, look):
 
 
 def as_generator(g: Generator, fn: Any, argument: ast.expr) -> ast.expr:
-    """The list that such a function is given as a generator of its items, which all of them are computed of."""
-    if type(argument) is not ast.ListComp or type(fn) is not type(sum) or fn not in (sum, min, max, math.prod):
+    """The list or range that such a function is given as a generator of its items, of which it is computed."""
+    if type(fn) is not type(sum) or fn not in (sum, min, max, math.prod):
+        return argument
+    is_range = type(argument) is ast.Call and isinstance(argument.func, ast.Name) and argument.func.id == "range"
+    if type(argument) is not ast.ListComp and not is_range:
         return argument
     notes, key = g.frame.file.notes, (as_generator, argument)
     if key not in notes:
-        notes[key] = ast.copy_location(ast.GeneratorExp(argument.elt, argument.generators), argument)
+        if type(argument) is ast.ListComp:
+            item, levels = argument.elt, argument.generators
+        else:
+            item = ast.copy_location(ast.Name("item", ast.Load()), argument)
+            target = ast.copy_location(ast.Name("item", ast.Store()), argument)
+            levels = [ast.comprehension(target, argument, [], 0)]
+        notes[key] = ast.copy_location(ast.GeneratorExp(item, levels), argument)
     return cast(ast.expr, notes[key])
 
 
@@ -109,7 +135,7 @@ def fold(g: Generator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if takes is None or type(items) is not Items or source is None or not _counts(g, source):
         return MISSING
     given = _rest(g, fn, takes, (*args[:at], *args[at + 1 :]), kwargs)
-    items.leave(to_the_end=fn not in (any, all))
+    items.leave(to_the_end=fn not in (any, all, next))
     return _Folded(g, source)(fn, **given)
 
 
@@ -120,10 +146,12 @@ def _rest(g: Generator, fn: Any, takes: tuple[str, ...], args: tuple[Any, ...], 
     why, hint = None, "write a `for` loop for what is not there"
     if wrong is not None:
         why = f"does not take `{wrong}=`"
-    elif len(args) + len(kwargs) > len(given) or len(args) > len(takes):
+    elif len(args) + len(kwargs) > len(given) or len(args) > (0 if fn in (min, max) else len(takes)):
         why = "gets too many arguments"
     elif fn is functools.reduce and len(given) < len(takes):
         why, hint = "needs an initial value", "give one as the third argument: there may be no item"
+    elif fn is next and not given:
+        why, hint = "needs a default", "give one as the second argument: there may be no item"
     if why is not None:
         name = getattr(fn, "__name__", "this")
         raise g.error(CompilationError, f"`{name}` of a generator whose items are counted at run time {why}",
@@ -160,12 +188,14 @@ class _Folded:
             return self._best(fn, **given)
         if fn is functools.reduce:
             return self._run(_REDUCES, total=given["initial"], function=given["function"])
+        if fn is next:
+            return self._run(_FINDS, default=given["default"])
         if fn in (any, all):
             return self._run(_LOOKS_FOR_ONE if fn is any else _LOOKS_FOR_NONE)
         return self._run(_ADDS, total=given.get("start", 0)) if fn is sum else (
             self._run(_MULTIPLIES, total=given.get("start", 1)))  # fmt: skip
 
-    def _best(self, fn: Any, default: Any = MISSING) -> Any:
+    def _best(self, fn: Any, default: Any = MISSING, key: Any = None) -> Any:
         g = self.g
         item = self._look()
         if not isinstance(item, (Scalar, bool, int, float, np.generic)):
@@ -176,6 +206,10 @@ class _Folded:
                 hint=f"write a `for` loop with `t = pl.{fn.__name__}imum(t, ...)` that starts with a tile",
             )
         worst = _beyond(value_of(g, item), low=fn is max)
+        if key is not None:
+            better = operator.lt if fn is min else operator.gt
+            return self._run(_COMPARES_KEYS, best=worst, better=better, key=key,
+                             default=worst if default is MISSING else default)  # fmt: skip
         if default is MISSING:
             return self._run(_COMPARES, best=worst, better=fn)
         return self._run(_COMPARES_OR_NOT, best=worst, better=fn, default=default)
@@ -199,7 +233,7 @@ class _Folded:
         outer, caller = source.frame, g.node
         values = given | {"items": source.value, "unrolled": _unrolled}
         taken = {n.id for n in ast.walk(source.node) if isinstance(n, ast.Name)}
-        names = {name: _free(name, taken) for name in (*values, "none")}
+        names = {name: _free(name, taken) for name in (*values, "none", "rank", "item", "new")}
         written: Any = ast.parse(text).body[0]
         for node in ast.walk(written):
             ast.copy_location(node, source.node)
@@ -293,7 +327,8 @@ def _beyond(item: Any, low: bool) -> Scalar:
 
 
 _FOLDS: dict[Any, tuple[str, ...]] = {
-    sum: ("start",), math.prod: ("start",), min: ("default",), max: ("default",), any: (), all: (),
+    sum: ("start",), math.prod: ("start",), min: ("default", "key"), max: ("default", "key"), any: (), all: (),
+    next: ("default",),
     functools.reduce: ("function", "initial"),
 }  # fmt: skip
 """The arguments that they take besides the items."""

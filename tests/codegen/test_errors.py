@@ -451,8 +451,13 @@ def a_name_assigned_in_a_generator_over_a_run_time_range(x, y, n):
 
 
 @case()
-def the_best_by_a_key_of_a_run_time_range(x, y, n):
-    y[0] = max((x[i] for i in range(n)), key=abs)  # error: PTO-N073: `max` of a generator whose items are counted at run time does
+def the_next_of_a_run_time_range_without_a_default(x, y, n):
+    y[0] = next(x[i] for i in range(n) if x[i] > 0)  # error: PTO-N073: `next` of a generator whose items are counted at run time needs
+
+
+@case()
+def the_largest_of_a_generator_and_a_number(x, y, n):
+    y[0] = max((x[i] for i in range(n)), 3)  # error: PTO-N073: `max` of a generator whose items are counted at run time gets too
 
 
 @case()

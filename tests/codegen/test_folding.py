@@ -191,6 +191,34 @@ def test_errors_are_at_the_item() -> None:
     assert "called from" not in str(caught.value) and "missing for i in range" in str(caught.value)
 
 
+def _by_keys(x):
+    n = len(x)
+    place = max(range(n), key=lambda i: x[i])
+    least = min((i for i in range(n) if x[i] > 0), key=lambda i: abs(x[i] - 1))
+    return place, least, min((x[i] for i in range(n)), key=abs), max((x[i] for i in range(n, n)), key=abs, default=2.5)
+
+
+def _of_equal_keys(x):
+    """The first one, also where all keys are the worst there are."""
+    return max((i for i in range(2, len(x))), key=lambda i: -math.inf), min(range(len(x)), key=lambda i: i // 4 == 0)
+
+
+def _of_ranges(x):
+    return sum(range(len(x))), max(range(2, len(x), 2)), min(range(len(x), 0, -3))
+
+
+def _found(x):
+    n = len(x)
+    first = next((i for i in range(n) if x[i] > 1), -1)
+    pair = next(((i, x[i] * 2) for i in range(n) if x[i] < -2 and i > 0), (-1, 0.0))
+    return first, pair, next((x[i] for i in range(n) if x[i] > 100), 0.5), next((k for k in range(3) if x[k] < 0), 9)
+
+
+@pytest.mark.parametrize("kernel", [_by_keys, _of_equal_keys, _of_ranges, _found])
+def test_the_best_by_a_key_and_the_first(kernel: Any) -> None:
+    check(kernel, X)
+
+
 def test_a_missing_initial_value_is_asked_for() -> None:
     with pytest.raises(CompilationError, match="PTO-N073") as caught:
         ir(lambda x: functools.reduce(max, (x[i] for i in range(len(x)))), X)
