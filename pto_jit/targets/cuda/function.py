@@ -75,7 +75,7 @@ class FunctionWriter:
         self.sites: list[Site] = []
         self.headers: set[str] = set()  # what the kernel includes besides
         self.first_site = first_site
-        self.whole_rows = False
+        self.whole_rows = self.wide_blocks = False
         self.tensor_cores = False
         self.warpgroups = False
         self.late = growing(func.body, self.chain)  # variables of the grid whose last iterations come first

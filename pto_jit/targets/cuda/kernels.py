@@ -48,7 +48,7 @@ THREADS = 256
 """Threads of a block that runs elements; at most this many, and what a kernel of tiles starts from."""
 
 
-_UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
+_UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn * min(wn, 2),
                                                  "k": lambda wm, wn: 16, "": lambda wm, wn: 16}  # fmt: skip
 _MOVES = frozenset("transpose concat tile_slice flip gather extract stack histogram put take".split())
 _ONE_ROW = "1"  # the role of the row axis of a tile that has one row, or of the columns of one with one column
@@ -226,6 +226,11 @@ def write_kernel(
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
+    # Kernels of whole rows have no registers left, and those that go along lines count on the order of blocks.
+    tile_writer.wide_blocks = tile_writer.tensor_cores and not tile_writer.whole_rows and (
+        "pto_lines" not in tile_writer.headers) and any(
+        isinstance(s, Op) and s.op == "store" and s.args[1].type.dtype.bits == 16  # type: ignore[union-attr]
+        for s in statements(func.body))  # fmt: skip
     if not products:
         tile_writer.whole_rows = _reduces_rows_alone(func.body)
     run = 2 if products else _run(func.body)
@@ -321,7 +326,7 @@ def _macros(
         text.line()
         return
     if kind == "fragments":
-        text.line("using Spread = pto::Fragments<WM, WN>;")
+        text.line(f"using Spread = pto::Fragments<WM, WN{', 2' if writer.wide_blocks else ''}>;")
     else:
         text.line(f"using Spread = pto::Rows<TR, TC, V, {str(teamed).lower()}>;")
     text.line()

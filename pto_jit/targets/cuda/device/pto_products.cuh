@@ -323,7 +323,7 @@ PTO_FUNCTION void multiply_step(float (&acc)[NR][NC], const uint32_t (&x)[NR / 2
   for (int n = 0; n < NC / 2; n += 2) {
     // An odd last block is loaded twice rather than past the end.
     const int block = n + lane / 16 < NC / 2 ? n + lane / 16 : n;
-    const int column = (block * Spread::ACROSS_WARPS + Spread::warp_column()) * 8;
+    const int column = Spread::first_column(block);
     uint32_t y[4];
     if constexpr (B_TURNED) {
       load_matrices<false>(y, b + (column + lane % 8) * B_PITCH + k + lane / 8 % 2 * 8);

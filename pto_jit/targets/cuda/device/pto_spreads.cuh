@@ -84,6 +84,7 @@ template <int TEAMS, int THREADS, int PIECE, bool TEAMED>
 struct Rows {
   static_assert(THREADS % 32 == 0 && (!TEAMED || THREADS == 32 || TEAMS == 1), "a team is a warp, or the block");
   static constexpr int RUN = PIECE;
+  static constexpr bool HAS_16_COLUMNS = false;
   // How many slots a thread has for n rows, for n columns.
   static PTO_CONSTANT int rows(int n) { return (some(n) + TEAMS - 1) / TEAMS; }
   static PTO_CONSTANT int columns(int n) { return (some(n) + THREADS * PIECE - 1) / (THREADS * PIECE) * PIECE; }
@@ -140,18 +141,21 @@ struct Rows {
 };
 
 // The layout of mma.sync's accumulators: DOWN x ACROSS warps, each with every DOWN-th block of 16 rows and every
-// ACROSS-th block of 8 columns; in such a block a thread has two columns of rows lane / 4 and lane / 4 + 8.
-template <int DOWN, int ACROSS>
+// ACROSS-th block of 8 columns, or every ACROSS-th two of them (BLOCKS 2); in such a block a thread has two columns of
+// rows lane / 4 and lane / 4 + 8.
+template <int DOWN, int ACROSS, int BLOCKS = 1>
 struct Fragments {
   static constexpr int RUN = 2;
+  static constexpr bool HAS_16_COLUMNS = BLOCKS == 2;  // side by side, where it has four slots of a row
+  static constexpr int UNIT = 8 * BLOCKS * ACROSS;
   // Extents that fragments cover, for tiles in shared memory: rows and columns of a result, and what is contracted.
   static PTO_CONSTANT int padded_rows(int n) { return (n + 16 * DOWN - 1) / (16 * DOWN) * 16 * DOWN; }
-  static PTO_CONSTANT int padded_columns(int n) { return ((n + 8 * ACROSS - 1) / (8 * ACROSS) * 8 * ACROSS + 15) / 16 * 16; }
+  static PTO_CONSTANT int padded_columns(int n) { return ((n + UNIT - 1) / UNIT * UNIT + 15) / 16 * 16; }
   static PTO_CONSTANT int padded_depth(int n) { return (n + 15) / 16 * 16; }
   static constexpr int THREADS = 32 * DOWN * ACROSS;
   static constexpr int DOWN_WARPS = DOWN, ACROSS_WARPS = ACROSS;
   static PTO_CONSTANT int rows(int n) { return (some(n) + 16 * DOWN - 1) / (16 * DOWN) * 2; }
-  static PTO_CONSTANT int columns(int n) { return (some(n) + 8 * ACROSS - 1) / (8 * ACROSS) * 2; }
+  static PTO_CONSTANT int columns(int n) { return (some(n) + UNIT - 1) / UNIT * 2 * BLOCKS; }
   static PTO_FUNCTION int lane() { return int(threadIdx.x) % 32; }
   static PTO_FUNCTION int warp_row() { return int(threadIdx.x) / 32 % DOWN; }
   static PTO_FUNCTION int warp_column() { return int(threadIdx.x) / 32 / DOWN; }
@@ -163,7 +167,10 @@ struct Fragments {
     return COPIES < 3 || (!GROUPED && (THREADS <= 128 || threadIdx.x / 128 % 2 == 0));
   }
   static PTO_FUNCTION int row(int i) { return (i / 2 * DOWN + warp_row()) * 16 + i % 2 * 8 + lane() / 4; }
-  static PTO_FUNCTION int column(int j) { return (j / 2 * ACROSS + warp_column()) * 8 + lane() % 4 * 2 + j % 2; }
+  static PTO_FUNCTION int first_column(int block) {
+    return ((block / BLOCKS * ACROSS + warp_column()) * BLOCKS + block % BLOCKS) * 8;
+  }
+  static PTO_FUNCTION int column(int j) { return first_column(j / 2) + lane() % 4 * 2 + j % 2; }
   static PTO_FUNCTION bool fills_rows(int valid, int slots) { return valid == slots * 8 * DOWN; }
   static PTO_FUNCTION bool fills_columns(int valid, int slots) { return valid == slots * 4 * ACROSS; }
   static PTO_FUNCTION bool writes_unit_rows() { return warp_row() == 0 && lane() / 4 == 0; }

@@ -107,10 +107,52 @@ PTO_FUNCTION void load_tile(R (&tile)[NR][NC], const T* at, int64_t row_stride, 
   }
 }
 
+// The lane of a thread, read anew: what is made of it takes no registers in the loops before.
+PTO_FUNCTION int lane_again() {
+#if defined(__CUDA_ARCH__)
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+#else
+  return int(threadIdx.x) % 32;
+#endif
+}
+// Of two neighbouring blocks of 8 columns four lanes have two columns each; they exchange these, so that each has four
+// that lie side by side, the 16 columns in the order of the lanes.
+PTO_FUNCTION uint2 four_columns(int lane, uint32_t first, uint32_t second) {
+  const int even = (lane & ~3) | (lane & 1) << 1 | (lane >> 1 & 1);
+  const bool odd = lane & 1, right = lane & 2;
+  // Lanes 0 to 3 take from lanes 0, 2, 1 and 3, and then from those beside them.
+  const uint32_t one = uint32_t(__shfl_sync(0xffffffffu, int(odd ? second : first), even));
+  const uint32_t other = uint32_t(__shfl_sync(0xffffffffu, int(odd ? first : second), even ^ 1));
+  return right ? uint2{other, one} : uint2{one, other};
+}
+
 template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T>
 PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, int rows, int columns,
                              const R (&tile)[NR][NC]) {
   constexpr int RUN = UNIT_COLUMN ? 1 : Spread::RUN;
+  if constexpr (Spread::HAS_16_COLUMNS && sizeof(T) == 2 && NC % 4 == 0 && !UNIT_ROW && !UNIT_COLUMN) {
+    if (in_runs<4>(at, row_stride, column_stride, rows, columns)) {  // whole sectors of 32 bytes
+      const int lane = lane_again();
+      PTO_UNROLL
+      for (int i = 0; i < NR; ++i) {
+        const int row = Spread::row(i);
+        PTO_UNROLL
+        for (int j = 0; j < NC; j += 4) {
+          T runs[2][2];
+          PTO_UNROLL
+          for (int k = 0; k < 4; ++k) runs[k / 2][k % 2] = to_memory<T>(tile[i][j + k]);
+          uint32_t pairs[2];
+          memcpy(pairs, runs, 8);
+          const uint2 four = four_columns(lane, pairs[0], pairs[1]);
+          const int column = Spread::first_column(j / 2) + lane % 4 * 4;
+          if (row < rows && column < columns) reinterpret_cast<uint2*>(at + row * row_stride)[column / 4] = four;
+        }
+      }
+      return;
+    }
+  }
   if ((UNIT_ROW && !Spread::writes_unit_rows()) || (UNIT_COLUMN && !Spread::writes_unit_columns())) return;
   if (in_runs<RUN>(at, row_stride, column_stride, rows, columns)) {
     PTO_UNROLL

@@ -15,7 +15,7 @@
 #if !defined(WARPGROUPS)
 #define WARPGROUPS 0
 #endif
-using Spread = pto::Fragments<WM, WN>;
+using Spread = pto::Fragments<WM, WN, 2>;
 
 extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore_0(
     const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b,
