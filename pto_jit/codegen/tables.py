@@ -61,6 +61,8 @@ def _chosen(g: Generator, items: Sequence[Any], index: Scalar) -> Any:
         return MISSING
     if index.dtype.kind == "b":
         index = g.e.cast(index, i64)
+    if index.dtype.kind == "i":
+        index = _from_the_start(g, index, len(items))
     is_at = functools.cache(lambda k: g.e.scalar("eq", [index.operand, g.e.cast(k, index.dtype).operand]))
 
     def leaf(values: Sequence[Any]) -> Any:
@@ -82,3 +84,10 @@ def _chosen(g: Generator, items: Sequence[Any], index: Scalar) -> Any:
         holds = g.e.scalar("and", list(ends)).operand
         g.e.op("assert", [holds], {"error": "BoundsError", "message": f"an index outside of {len(items)} items"})
     return found
+
+
+def _from_the_start(g: Generator, index: Scalar, count: int) -> Scalar:
+    """An index below 0 counts from the end, as Python's do."""
+    zero, all_ = (g.e.cast(k, index.dtype).operand for k in (0, count))
+    below = g.e.scalar("lt", [index.operand, zero])
+    return builtins.call("where", g, (below, g.e.scalar("add", [index.operand, all_]), index), {})

@@ -44,6 +44,11 @@ def tuples(x, y):
         y[i] = row * 10 + column
 
 
+def from_the_end(x, y):
+    for i in range(len(x)):
+        y[i] = WEIGHTS[i % 6 - 3] + SOBEL[-1 - i % 3, 2]
+
+
 def run_time_items(x, y):
     for i in range(len(x)):
         y[i] = [x[i], x[0] * 2, 7][i % 3] + (x[i], -x[i])[1 if x[i] < 0 else 0]
@@ -64,7 +69,7 @@ def arrays(x, y):
         y[i] = s + SOBEL[-1, i] + SOBEL[i, 0]
 
 
-@pytest.mark.parametrize("kernel", [weights, tuples, run_time_items, named_tuples, arrays], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("kernel", [weights, tuples, from_the_end, run_time_items, named_tuples, arrays], ids=lambda f: f.__name__)
 def test_the_item_is_that_of_python(kernel):
     check(kernel, X, out())
 
@@ -86,10 +91,11 @@ def test_an_index_outside_is_found_by_debugging():
 
     with pytest.raises(pto.BoundsError, match="an index outside of 3 items"):
         pto.jit(debug=True)(kernel)(X, out())
-    below = pto.jit(debug=True)(lambda x, n: WEIGHTS[n])
-    assert below(X, 1) == 0.5
-    with pytest.raises(pto.BoundsError, match="an index outside of 3 items"):
-        below(X, -1)
+    item = pto.jit(debug=True)(lambda x, n: WEIGHTS[n])
+    assert item(X, 1) == item(X, -2) == 0.5
+    for n in (3, -4):
+        with pytest.raises(pto.BoundsError, match="an index outside of 3 items"):
+            item(X, n)
 
 
 @pytest.mark.parametrize(
