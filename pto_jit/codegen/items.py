@@ -163,7 +163,7 @@ class ItemsOf:
                 "a comprehension over a range with run-time bounds",
                 code="PTO-N019",
                 hint="write a `for` loop over `pl.range`, or give constant bounds; sum, min, max, any, all, "
-                "math.prod and functools.reduce take generators over such ranges",
+                "next, math.prod and functools.reduce take generators over such ranges",
             )
         if is_runtime(value):
             raise self.g.expressions.not_iterable(value)

@@ -97,7 +97,7 @@ class Operators:
                 return g.python(_unsupported, f"__{name}__", left, right)
         if staged:
             if isinstance(left, (tuple, list, str)) or isinstance(right, (tuple, list, str)):
-                self._not_numbers(left, right)
+                self._not_numbers(op, left, right)
             return builtins.binary(op, g, left, right)
         if in_place and isinstance(left, (list, set, dict)):
             g.check_mutable(left, "this assignment")
@@ -114,11 +114,13 @@ class Operators:
             return left
         return self.operate(op, left, right, in_place=True)
 
-    def _not_numbers(self, left: Any, right: Any) -> None:
+    def _not_numbers(self, op: type[ast.operator], left: Any, right: Any) -> None:
         value, other = (left, right) if isinstance(left, (tuple, list, str)) else (right, left)
         hint = "compute with the items one by one, e.g. in a comprehension"
         if isinstance(value, str):
             hint = 'text is made while the kernel is compiled: run-time values print with `pl.print("{}", value)`'
+        elif op is ast.Mult and isinstance(other, Scalar) and other.dtype.is_integer:
+            hint = f"a {type(value).__name__} has a length known while compiling: make a tensor, `pl.zeros([n])`"
         raise self.g.error(
             TypeMismatchError,
             f"a {type(value).__name__} and a run-time value cannot be combined with this operator",

@@ -1331,3 +1331,10 @@ def test_a_tile_of_zeros_says_where_it_would_have_been_a_tensor() -> None:
             pto.jit(fn).compile(X, X.copy())
         hints.append(str(caught.value.hint))
     assert "the kernel's own body" in hints[0] and hints[1] == "build the new tile with `pl.where`, or write to a tensor"
+
+
+def test_a_list_of_a_run_time_number_of_items_is_a_tensor() -> None:
+    for kernel, part in ((lambda n: ([0.0] * n)[0], "`pl.zeros([n])`"), (lambda n: (1, 2) + n, "one by one")):
+        with pytest.raises(TypeMismatchError, match="PTO-T013") as caught:
+            ir(kernel, 3)
+        assert part in str(caught.value.hint)
