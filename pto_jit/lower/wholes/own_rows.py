@@ -199,18 +199,31 @@ def kernel_along_an_axis(func: Func, parts: Parts) -> Func | None:
 
 def _long_axes(ops: list[Op], lines: Lines) -> list[Axis]:
     """The axes of unknown extents of tiles of several, along which elements are combined; those of most tiles first."""
-    tiles = {v.name: v for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)}
-    count = Counter(axis for v in tiles.values() for axis in lines.axes(v).values())
-    wide = {axis for v in tiles.values() if len(lines.axes(v)) > 1 for k, axis in lines.axes(v).items()
-            if v.type.shape[k] is None}  # type: ignore[union-attr]  # fmt: skip
-    known = {axis for v in tiles.values() for k, axis in lines.axes(v).items()
-             if v.type.shape[k] is not None}  # type: ignore[union-attr]  # fmt: skip
+    tiles = dict.fromkeys(_tiles(ops))
+    count = Counter(axis for v in tiles for axis in lines.axes(v).values())
+    wide = {axis for v in tiles if len(lines.axes(v)) > 1 for axis in lines.axes(v).values()}
+    known = _declared(list(tiles), lines).keys()
     combined: dict[Axis, None] = {}
     for op in ops:
         over = along(op) if op.op != "dot" else (op.args[0].type.rank - 1,)  # type: ignore[union-attr]
         own = lines.axes(op.args[0]) if over else {}
         combined |= dict.fromkeys([own[k] for k in over if k in own])
     return sorted((a for a in combined if a in wide - known), key=lambda a: -count[a])
+
+
+def _tiles(ops: list[Op]) -> list[Var]:
+    return [v for op in ops for v in (*op.args, *op.results) if isinstance(v, Var) and isinstance(v.type, TileType)]
+
+
+def _declared(tiles: list[Var], lines: Lines) -> dict[Axis, int]:
+    """The axes of tiles whose extents are known, with these."""
+    out: dict[Axis, int] = {}
+    for v in tiles:
+        assert isinstance(v.type, TileType)
+        for k, axis in lines.axes(v).items():
+            if (extent := v.type.shape[k]) is not None:
+                out[axis] = extent
+    return out
 
 
 def _may_be_long(op: Stmt) -> bool:
@@ -369,10 +382,8 @@ class _Rows:
                 numbers.append(op)
         lines = Lines(tuple(ops), self.divider.kept)
         axis = lines.find(axis)
-        tiles = [v for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)]
-        declared = {own: v.type.shape[k] for v in tiles for k, own in lines.axes(v).items()
-                    if v.type.shape[k] is not None}  # type: ignore[union-attr]  # fmt: skip
-        extents: dict[Axis, Operand] = {own: index(n) for own, n in declared.items()}  # what is generated fits less
+        tiles = _tiles(ops)
+        extents: dict[Axis, Operand] = {own: index(n) for own, n in _declared(tiles, lines).items()}  # or less
         for own in dict.fromkeys(own for v in tiles for own in lines.axes(v).values()):
             extent = extents.get(own) or known.extent(lines, own, ops, scalars, anywhere=True)
             if extent is None:
