@@ -20,12 +20,13 @@ import numpy as np
 from pto_jit import errors
 from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, BoundsError, InternalError, LaunchError, excerpt
-from pto_jit.ir.nodes import Call, Const, Func, Op, Var
+from pto_jit.ir.nodes import Call, Const, Func, Module, Op, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.evaluation import argument, number
 from pto_jit.semantic.failures import INDEX, filled
 from pto_jit.slotted import frozen
+from pto_jit.targets.cpu.writing import written_tensors
 from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
 from pto_jit.targets.cuda.kernels import Kernel
@@ -33,7 +34,7 @@ from pto_jit.targets.cuda.overlaps import Overlap
 from pto_jit.targets.cuda.passed import PassedNumbers
 from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, covering, covers, does_not_fit, fit, grid
-from pto_jit.targets.cuda.tensors import DeviceTensor, overlap, packed, run_of
+from pto_jit.targets.cuda.tensors import DeviceTensor, Elements, overlap, packed, run_of
 
 
 @frozen(eq=False)
@@ -41,8 +42,9 @@ class Site:
     """A call of a kernel, or of that which does the same in passes.
 
     overlaps: pairs of its arguments that must not share memory, as `Overlap`s; size: see `hostcode.first_iteration`;
-    call: of the program; run: columns that a thread takes at a time, where fewer may be better for the tensors of a
-    launch, else 1; passed: names of the arguments, by their places, that depend on `PassedNumbers`.
+    call: of the program; written: the arguments that it writes; run: columns that a thread takes at a time, where fewer
+    may be better for the tensors of a launch, else 1; passed: names of the arguments, by their places, that depend on
+    `PassedNumbers`.
     """
 
     kernel: str
@@ -51,6 +53,7 @@ class Site:
     run: int
     passed: tuple[tuple[int, str], ...]
     call: Call
+    written: tuple[int, ...]
 
 
 @frozen(eq=False)
@@ -154,7 +157,8 @@ class HostProgram:
         overlaps = tuple(pair for pair in pairs if not self._apart(call.args[pair[0]], call.args[pair[1]]))
         run = kernel.run if kernel.kind == "rows" and not kernel.in_order else 1
         passed = tuple((k, a.name) for k, a in enumerate(call.args) if isinstance(a, Var) and self.passed.varies(a))
-        return Site(kernel.name, overlaps, first_iteration(kernel), run, passed, call)
+        written = tuple(written_tensors(Module(kernel.name, (kernel.func,), kernel.func.name)))
+        return Site(kernel.name, overlaps, first_iteration(kernel), run, passed, call, written)
 
     def version(
         self, kernel: Kernel, size: tuple[Any, Any, Any, Any], run: int, device: Device
@@ -196,6 +200,7 @@ class Run:
         self.program = program
         self.device = device
         self.stream = stream
+        self.elements = Elements(device, stream)
 
     # -- tensors --------------------------------------------------------------------------------------------------
 
@@ -272,11 +277,12 @@ class Run:
 
     def getelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[0]
-        raw = self.device.read(self._address(op, x, args[1:]), x.dtype.bytes, self.stream)
+        raw = self.elements.read(x, self._address(op, x, args[1:]))
         return (plain(np.frombuffer(raw, x.dtype.numpy)[0], op.results[0].type),)
 
     def setelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[1]
+        self.elements.written([x])
         self.fill(self._address(op, x, args[2:]), np.asarray(args[0], x.dtype.numpy).tobytes(), 1)
         return ()
 
@@ -305,6 +311,7 @@ class Run:
                 raise version
             self.launch(passes, args)
             return
+        self.elements.written(args[k] for k in site.written)
         self.enqueue(site, version, trips, args)
 
     def enqueue(self, site: Site, version: Version, trips: Any, args: Sequence[Any]) -> None:

@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: MIT
-"""Tensors of a device: where their elements lie, and whether they share memory."""
+"""Tensors on the device: where they lie, which share memory, and which of their elements the host has read.
+
+The host waits for all earlier work when it reads an element (`Elements`).  Where it reads another one of the same
+tensor, and nothing that was launched in between may have written that, it gets the whole tensor, if it is small: a loop
+over groups (`lo, hi = begins[g], begins[g + 1]`) then waits twice in all, not twice for each group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType
 from pto_jit.slotted import mutable
+
+if TYPE_CHECKING:
+    from pto_jit.targets.cuda.devices import Device
+
+_SMALL = 1 << 16  # bytes of a tensor that is read at once
 
 
 @mutable(eq=False)
@@ -94,3 +104,30 @@ def overlap(a: DeviceTensor, b: DeviceTensor, same: bool) -> bool:
     return not (same and (a.pointer, a.dtype, len(a.shape)) == (b.pointer, b.dtype, len(b.shape)) and all(
         n == 1 or s == t for n, s, t in zip(a.shape, a.strides, b.strides, strict=True)
     ))  # fmt: skip
+
+
+class Elements:
+    """Elements that the host reads; one for each run of a program, on a stream of a device."""
+
+    def __init__(self, device: Device, stream: int) -> None:
+        self.device, self.stream = device, stream
+        self.known: dict[tuple[Any, ...], tuple[DeviceTensor, bytes]] = {}
+
+    def read(self, x: DeviceTensor, address: int) -> bytes:
+        """The element of a tensor at an address."""
+        key = x.pointer, x.shape, x.strides, x.dtype.name
+        low, high = x.span
+        if key not in self.known or high - low > _SMALL:
+            if high - low <= _SMALL:
+                self.known[key] = x, b""
+            return self.device.read(address, x.dtype.bytes, self.stream)
+        x, data = self.known[key]
+        if not data:
+            data = self.device.read(low, high - low, self.stream)
+            self.known[key] = x, data
+        return data[address - low : address - low + x.dtype.bytes]
+
+    def written(self, tensors: Iterable[DeviceTensor]) -> None:
+        """What follows is read after these were written."""
+        for written in tensors if self.known else ():
+            self.known = {key: (x, data) for key, (x, data) in self.known.items() if lie_apart(x, written)}

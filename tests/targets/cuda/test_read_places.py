@@ -12,8 +12,10 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
+from pto_jit.targets.cuda.devices import EmulatedDevice
 
-from .harness import emulated, needs_compiler
+from .harness import emulated, needs_compiler, of_the_emulation
 from .test_launcher import Program, needs_compilers
 
 RNG = np.random.default_rng(31)
@@ -102,3 +104,21 @@ def elements(x: pl.Tensor, w: pl.Tensor, begins: pl.Tensor, y: pl.Tensor):
 def test_elements_one_by_one_are_refused() -> None:
     with pytest.raises(pto.TargetError, match=r"PTO-X100.* a sequential loop over elements"):
         elements.compile(*arguments(), target="cuda")
+
+
+@needs_compiler
+@of_the_emulation
+def test_the_host_waits_twice_for_the_elements_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    read = EmulatedDevice.read
+
+    def noted(self: Any, pointer: int, size: int, stream: int) -> bytes:
+        sizes.append(size)
+        return read(self, pointer, size, stream)
+
+    monkeypatch.setattr(EmulatedDevice, "read", noted)
+    for kernel, expected in ((products, [8, 40]), (one_after_the_other, [8] * 4)):
+        given = arguments()
+        emulate(kernel.compile(*given, target="cuda"), *given)
+        assert sizes == expected, kernel.__name__
+        sizes.clear()
