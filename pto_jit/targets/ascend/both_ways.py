@@ -44,7 +44,7 @@ def taken_both_ways(func: Func) -> Func:
     ops = [s for s in statements(func.body) if isinstance(s, Op)]
     straight = {a.name for op in ops if op.op == "dot" for a in op.args if isinstance(a, Var)}
     turned = {a.name for op in ops if op.op == "transpose" for a in op.args[:1] if isinstance(a, Var)}
-    both = [op for op in ops if op.op != "dot" and {r.name for r in op.results} & straight & turned]
+    both = [op for op in ops if {r.name for r in op.results} & straight & turned]
     if not both:
         return func
     names = Names(func)

@@ -56,7 +56,7 @@ def needs_group(func: Func) -> bool:
     generated = {s.results[0].name for s in ops if s.op == "full"} - {s.results[0].name for s in ops if s.op == "dot"}
     if any(s.op == "store" and isinstance(s.args[0], Var) and s.args[0].name in generated for s in ops):
         return True  # L0C holds nothing but products
-    if overwritten(func):
+    if overwritten(func) or plan.sent:
         return True
     return any(s.op not in _OF_THE_CUBE for s in ops) or any(
         s.op == "load" and s.results[0].name not in plan.fetched for s in ops

@@ -116,8 +116,27 @@ def turned(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
             pl.store(s * 2.0, [i, 48], out)
 
 
+@pto.jit
+def chained(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """Products of products, as they are and transposed."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            t = pl.load(q, [i, 0], [16, 64]) @ pl.load(k, [0, 0], [64, 64])
+            pl.store(((t @ t.T) @ t) * 1e-4, [i, 0], out)
+
+
+@pto.jit
+def passed_on(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """A product of a product, and nothing else."""
+    for i in pl.range(0, q.shape[0], 16, parallel=True):
+        with pl.incore():
+            t = pl.load(q, [i, 0], [16, 16]) @ pl.load(k, [0, 0], [16, 64])
+            pl.store(t @ pl.load(k, [0, 0], [64, 64]), [i, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    f.__name__: (f, (WIDE,) * 4) for f in (retention, linear, both_ways, again, powers, ahead, sides, turned)
+    f.__name__: (f, (WIDE,) * 4)
+    for f in (retention, linear, both_ways, again, powers, ahead, sides, turned, chained, passed_on)
 }
 
 
