@@ -212,7 +212,8 @@ def _keep_lines(code: CodeType) -> None:
     if not text and code.co_filename == "<string>":
         text = next((word for option, word in pairwise(sys.orig_argv) if re.fullmatch("-[A-Za-z]*c", option)), "")
     if text:
-        linecache.cache[code.co_filename] = (len(text), None, text.splitlines(keepends=True), code.co_filename)
+        lines: list[str] = [*text.splitlines(keepends=True)]
+        linecache.cache[code.co_filename] = (len(text), None, lines, code.co_filename)
 
 
 def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:
