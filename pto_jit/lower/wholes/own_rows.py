@@ -380,6 +380,10 @@ class _Rows:
                 ops += self.divider.without_places(op, scalars)
             else:
                 numbers.append(op)
+        stores = [op for op in ops if op.op in STORES]
+        read = {root_of(op.args[0], known.views) for op in ops if op.op in ("load", "take")}
+        if not read & {root_of(op.args[1], known.views) for op in stores}:
+            ops = [*(op for op in ops if op.op not in STORES), *stores]
         lines = Lines(tuple(ops), self.divider.kept)
         axis = lines.find(axis)
         tiles = _tiles(ops)

@@ -72,7 +72,8 @@ def body_in_passes(
 ) -> Block | None:  # fmt: skip
     """What a loop does for one of its lines, in passes over rows of it; None as above.
 
-    products: among the operations may be such, transposes, and reductions along other axes, whose extents `loops` has.
+    products: among the operations may be such, transposes, and reductions along other axes, whose extents `loops` has,
+    and whatever does not meet rows.
     """
     known = _are_known(loops, ops, {row.axis for row in rows}, running=not loops.bounded, products=products)
     return _Passes(loops, ops, rows).inside() if known else None
@@ -97,10 +98,12 @@ def _are_known(
         along = rows & {axis for v in (*op.args, *op.results) for axis in lines.axes(v).values()}
         if len(along) > 1:
             return False
-        if products and (op.op in ("dot", "transpose") or divides(op)):
+        if products and (not along or op.op in ("dot", "transpose", *STORES) or divides(op)):
             if any(not isinstance(r.type, TileType) for r in op.results) and along:
                 return False
-            continue
+            if not (stored and op.op == "load"):
+                stored |= op.op in STORES
+                continue
         if op.op == "extract" and not along:
             continue
         stored |= op.op in STORES

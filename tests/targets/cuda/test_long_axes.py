@@ -12,8 +12,10 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
+from pto_jit.targets.cuda.host import HostProgram
 
-from .harness import emulated, needs_compiler
+from .harness import emulated, needs_compiler, of_the_emulation
 from .test_launcher import Program, needs_compilers
 
 RNG = np.random.default_rng(29)
@@ -140,3 +142,65 @@ def test_written_programs_take_the_kernel_that_has_room(tmp_path: Path) -> None:
         heads = 2 * HEADS
         assert program(q, 2, heads, k, 2, most, HEADS, v, 2, most, HEADS, lengths, 2, o, 2, heads) == 0, program.said()
         np.testing.assert_allclose(o, expected(q, k, v, lengths), atol=2e-6)
+
+
+@pto.jit
+def products_and_stores(x: pl.Tensor, w: pl.Tensor, ends: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    """Parts are stored, too, of what all of them come to."""
+    for i in pl.range(x.shape[0], parallel=True):
+        t = x[i, : ends[i], :]
+        u = pl.dot(t, w)
+        z[i, : ends[i], :] = u - pl.max(u, axis=0, keepdims=True)
+        y[i, :] = pl.sum(u * x[i, : ends[i], :], axis=0)
+
+
+@pto.jit
+def transposed(x: pl.Tensor, w: pl.Tensor, ends: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        t = x[i, : ends[i], :]
+        y[i, :] = pl.sum(pl.dot(t.T, t), axis=0)
+
+
+@pto.jit
+def updated(x: pl.Tensor, w: pl.Tensor, ends: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        t = x[i, : ends[i], :]
+        pl.atomic_add(y, [0, 0], pl.sum(t, axis=0, keepdims=True))
+        pl.atomic_max(z[0], [0, 0], t)
+
+
+@pto.jit
+def sliced(x: pl.Tensor, w: pl.Tensor, ends: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    """What comes to no long axis may be any operation."""
+    for i in pl.range(x.shape[0], parallel=True):
+        t = x[i]
+        s = pl.where(pl.arange(x.shape[1]) < ends[i], pl.sum(t, axis=1), -1e30)
+        p = pl.exp(s - pl.max(s))
+        y[i, :] = pl.sort(pl.dot(p[None, :], t)[0] / pl.sum(p))
+
+
+@needs_compiler
+@of_the_emulation
+@pytest.mark.parametrize("kernel", [products_and_stores, transposed, updated, sliced], ids=lambda k: k.__name__)
+def test_passes_in_place_of_whole_tiles(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, passes = HostProgram.version, list[str]()
+
+    def without_room(self: HostProgram, kernel: Any, *given: Any) -> Any:
+        other = self.in_passes(kernel) if kernel.name in self.kernels else None
+        if other is not None:
+            passes.append(other.name)
+            return pto.LaunchError("PTO-X130: there is another kernel")
+        return version(self, kernel, *given)
+
+    monkeypatch.setattr(HostProgram, "version", without_room)
+    x, z = (RNG.standard_normal((3, 150, 24), np.float32) for _ in range(2))
+    given = [x, RNG.standard_normal((24, 24), np.float32), np.array([150, 64, 1]), np.zeros((3, 24), np.float32), z]
+    wanted = [a.copy() for a in given]
+    kernel.interpret(*wanted)
+    f32 = pl.f32
+    specs = [pto.spec((None, None, 24), f32), pto.spec((24, 24), f32), pto.spec((None,), pl.i64),
+             pto.spec((None, 24), f32), pto.spec((None, None, 24), f32)]  # fmt: skip
+    emulate(kernel.compile(*specs, target="cuda"), *given)
+    assert passes == [f"{kernel.__name__}_incore_0_in_passes"]
+    for found, want in zip(given, wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-4)
