@@ -71,7 +71,7 @@ class Calls:
         fn = g.expressions.visit(node.func)
         args, kwargs = self.arguments(node, fn)
         g.node = node
-        if Items in map(type, args) and (value := fold(g, fn, args, kwargs)) is not MISSING:
+        if not _ITEMS.isdisjoint(map(type, args)) and (value := fold(g, fn, args, kwargs)) is not MISSING:
             return value
         for arg in (*args, *kwargs.values()):
             if type(arg) is Items and not _reads_on_demand(fn):
@@ -463,6 +463,7 @@ class Calls:
 _TELLING = ("print", "assert_")  # what takes f-strings with run-time values
 
 # Functions that ask generators for one item after another, and begin with the next only when they need it.
+_ITEMS = frozenset({Items, LoopSpec})
 _ON_DEMAND = frozenset({any, all, map, filter, zip, enumerate, iter, next, functools.reduce, isinstance})
 
 

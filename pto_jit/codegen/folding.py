@@ -108,35 +108,42 @@ def look(items, look):
 
 
 def as_generator(g: Generator, fn: Any, argument: ast.expr) -> ast.expr:
-    """The list or range that such a function is given as a generator of its items, of which it is computed."""
-    if type(fn) is not type(sum) or fn not in (sum, min, max, math.prod):
-        return argument
-    is_range = type(argument) is ast.Call and isinstance(argument.func, ast.Name) and argument.func.id == "range"
-    if type(argument) is not ast.ListComp and not is_range:
+    """The list that such a function is given as a generator of its items, which all of them are computed of."""
+    if type(argument) is not ast.ListComp or type(fn) is not type(sum) or fn not in (sum, min, max, math.prod):
         return argument
     notes, key = g.frame.file.notes, (as_generator, argument)
     if key not in notes:
-        if type(argument) is ast.ListComp:
-            item, levels = argument.elt, argument.generators
-        else:
-            item = ast.copy_location(ast.Name("item", ast.Load()), argument)
-            target = ast.copy_location(ast.Name("item", ast.Store()), argument)
-            levels = [ast.comprehension(target, argument, [], 0)]
-        notes[key] = ast.copy_location(ast.GeneratorExp(item, levels), argument)
+        notes[key] = ast.copy_location(ast.GeneratorExp(argument.elt, argument.generators), argument)
     return cast(ast.expr, notes[key])
 
 
 def fold(g: Generator, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The value of `fn(*args, **kwargs)` as a loop; MISSING where Python's way through the items is the way."""
+    """The value of `fn(*args, **kwargs)` as a loop; MISSING where Python's way through the items is the way.
+
+    The items are those of a generator, or the numbers of a run-time range.
+    """
     takes = _FOLDS.get(fn) if type(fn) is type(sum) else None
     at = 1 if fn is functools.reduce else 0
     items = args[at] if takes is not None and len(args) > at else None
     source = items.unread if type(items) is Items else None
-    if takes is None or type(items) is not Items or source is None or not _counts(g, source):
+    if type(items) is LoopSpec and fn is not next:
+        source = _numbers(g, items)
+    if takes is None or source is None or not _counts(g, source):
         return MISSING
     given = _rest(g, fn, takes, (*args[:at], *args[at + 1 :]), kwargs)
-    items.leave(to_the_end=fn not in (any, all, next))
+    if type(items) is Items:
+        items.leave(to_the_end=fn not in (any, all, next))
     return _Folded(g, source)(fn, **given)
+
+
+def _numbers(g: Generator, loop: LoopSpec) -> Source:
+    """The generator `(item for item in loop)`."""
+    node = g.node
+    assert node is not None
+    target, item = (ast.copy_location(ast.Name("item", ctx), node) for ctx in (ast.Store(), ast.Load()))
+    place = ast.copy_location(ast.Constant(None), node)  # of what the loop goes through, which is known
+    written = ast.copy_location(ast.GeneratorExp(item, [ast.comprehension(target, place, [], 0)]), node)
+    return Source(written, g.frame, loop)
 
 
 def _rest(g: Generator, fn: Any, takes: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

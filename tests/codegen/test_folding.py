@@ -15,6 +15,7 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.codegen import folding
 from pto_jit.errors import CompilationError
+from pto_jit.ir.nodes import For
 from tests.codegen.harness import check, count, ir
 
 X = np.array([0.5, -3.0, 2.0, 4.0, -1.5, 0.25, 7.0], np.float32)
@@ -212,6 +213,15 @@ def _found(x):
     first = next((i for i in range(n) if x[i] > 1), -1)
     pair = next(((i, x[i] * 2) for i in range(n) if x[i] < -2 and i > 0), (-1, 0.0))
     return first, pair, next((x[i] for i in range(n) if x[i] > 100), 0.5), next((k for k in range(3) if x[k] < 0), 9)
+
+
+def test_numbers_of_a_range_that_is_known_are_python_s() -> None:
+    def kernel(x):
+        total = sum(range(10**7))
+        return x[sum(range(3))] + max(range(10**7)) + total % 10, [0] * max(range(3))
+
+    module = ir(kernel, X)
+    assert count(module, "getelem") == 1 and count(module, For) == 0
 
 
 @pytest.mark.parametrize("kernel", [_by_keys, _of_equal_keys, _of_ranges, _found])
