@@ -93,6 +93,7 @@ def both(a: Type, b: Type) -> str:
 
 
 Leaf = Callable[[Sequence[Any]], Any]
+_INSTEAD_OF_NONE = "start with a number instead of None, as `-1`, or with a bool beside it that says whether it was set"
 
 
 def combine(values: Sequence[Any], leaf: Leaf, *, every: bool = False) -> Any:
@@ -108,7 +109,9 @@ def combine(values: Sequence[Any], leaf: Leaf, *, every: bool = False) -> Any:
     if all(is_runtime(v) or is_number(v) for v in values):
         return first if len(values) > 1 and all(same_constant(first, v) for v in values[1:]) else leaf(values)
     if any(type(v) is not type(first) for v in values):
-        raise Disagreement(" and ".join(dict.fromkeys(describe(v) for v in values)))
+        told = " and ".join(dict.fromkeys(describe(v) for v in values))
+        is_number_or_none = all(v is None or is_number(v) or isinstance(v, Scalar) for v in values)
+        raise Disagreement(told, _INSTEAD_OF_NONE if is_number_or_none else None)
     if isinstance(first, (tuple, list)):
         if any(len(v) != len(first) for v in values):
             lengths = " and ".join(str(len(v)) for v in values)

@@ -1338,3 +1338,25 @@ def test_a_list_of_a_run_time_number_of_items_is_a_tensor() -> None:
         with pytest.raises(TypeMismatchError, match="PTO-T013") as caught:
             ir(kernel, 3)
         assert part in str(caught.value.hint)
+
+
+def _kept(x, y, n):
+    last = None
+    for i in range(n):
+        y[i] = 0.0 if last is None else last
+        last = x[i]
+
+
+def _found(x, y, n):
+    place = None
+    for i in range(n):
+        if x[i] > 3:
+            place = i
+    y[0] = place
+
+
+@pytest.mark.parametrize("fn", [_kept, _found])
+def test_none_that_becomes_a_number_is_to_be_a_number_at_first(fn: Callable[..., Any]) -> None:
+    with pytest.raises(CompilationError, match="None") as caught:
+        ir(fn, X, X.copy(), 3)
+    assert caught.value.code in ("PTO-N014", "PTO-T001") and "instead of None" in str(caught.value.hint)
