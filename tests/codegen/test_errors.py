@@ -185,7 +185,7 @@ def a_string_changed_in_a_run_time_loop(x, y, n):
 def a_tuple_of_tensors_becomes_one_of_tiles(x, y, n):
     state = pl.zeros([4], pl.f32), pl.zeros([4], pl.f32)
     for i in range(n):
-        state = state[1], state[0] + pl.load(x, [i], [4])  # error: PTO-N014: `state` changes from one iteration to the next: a tensor and a tile
+        state = state[0] + pl.load(x, [i], [4]), state[1]  # error: PTO-N014: `state` changes from one iteration to the next: a tensor and a tile
     y[0] = state[0][0]
 
 
