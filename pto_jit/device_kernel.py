@@ -182,12 +182,8 @@ class DeviceCompiled(WrittenCompiled):
 
     def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         __tracebackhide__ = True
-
-        def launch() -> tuple[Any, DeviceKernel, Arguments]:
-            call, values = self._matching(args, kwargs or {})
-            return self._kernel.launch(call, values), self._kernel, call
-
-        return self._repeated.call(*self._parameters.bind(args, kwargs), None, launch)
+        names, given = self._parameters.bind(args, kwargs)
+        return self._repeated.call(names, given, None, lambda: (self._kernel, self._matching(args, kwargs or {})[0]))
 
     def _files(self, name: str | None) -> dict[str, str]:
         """The kernels, the headers they include, the program in `.pto` form, and a README with the command that

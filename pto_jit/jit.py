@@ -102,11 +102,12 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
         names, values = self._parameters.bind(args, kwargs)
         if self._options.device:
             content = fingerprint(self.__pto_jit__, self._prints).digest
-            return self._on_device().call(names, values, content, lambda: self._launch(names, values))
-        return self._launch(names, values)[0]
+            return self._on_device().call(names, values, content, lambda: self._found(names, values))
+        kernel, call = self._found(names, values)
+        return kernel.launch(call, tuple(values))
 
-    def _launch(self, names: list[str], values: list[Any]) -> tuple[Any, Any, Arguments]:
-        """Run the kernel for such arguments; what it returns, which one it was, and what was found of the call."""
+    def _found(self, names: list[str], values: list[Any]) -> tuple[Any, Arguments]:
+        """The kernel for such arguments, and what was found of them."""
         __tracebackhide__ = True
         before = _settings[0]
         call = self._parameters.classify(names, values, device=self._options.device)
@@ -114,7 +115,7 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
         kernel = self._kernel(call, self._options)
         kernel.check_writable(call, self._parameters)
         self._register(values, call, kernel, before)
-        return kernel.launch(call, tuple(values)), kernel, call
+        return kernel, call
 
     def _on_device(self) -> Repeated:
         if self._repeated is None:

@@ -52,44 +52,50 @@ class Repeated:
 
     def call(
         self, names: Sequence[str], values: Sequence[Any], content: Any,
-        launch: Callable[[], tuple[Any, DeviceKernel, Arguments]],
+        found: Callable[[], tuple[DeviceKernel, Arguments]],
     ) -> Any:  # fmt: skip
         """The result of a call with such arguments.
 
-        content: tells what else a compiled program depends on.  launch: the slow path, which gives the result, the
-        kernel that ran, and what was found of the arguments.
+        content: tells what else a compiled program depends on.  found: the slow path, which gives the kernel and what
+        it found of the arguments.
         """
         __tracebackhide__ = True
         kinds = self._kinds  # another one when the settings have changed meanwhile
         seen = self._seen(names, values) if self._pays else None
         if seen is None:
-            return launch()[0]
+            kernel, call = found()
+            return kernel.launch(call, tuple(values))
         key, arguments, views = (content, *seen[0]), seen[1], seen[2]
         kind = kinds.get(key)
+        numbers = () if kind is None else kind.decisive(arguments)
+        recorded = None if kind is None else kind.recorded.get(numbers)
+        if kind is not None and recorded is not None:
+            result = kind.kernel.launch_again(recorded, arguments, views)
+            if result is not NotImplemented:
+                return result
+        kernel, call = found()
+        result = kernel.launch(call, tuple(values))
         if kind is None:
-            result, kernel, _ = launch()
             if len(kinds) >= _MOST:
                 kinds.clear()
             kind = kinds[key] = _Kind(kernel, {}, set())
             kind.once.add(kind.decisive(arguments))
-            return result
-        numbers = kind.decisive(arguments)
-        if numbers in kind.recorded:
-            recorded = kind.recorded[numbers]
-            result = NotImplemented if recorded is None else kind.kernel.launch_again(recorded, arguments, views)
-            return launch()[0] if result is NotImplemented else result
-        result, kernel, call = launch()
+        elif numbers not in kind.recorded:
+            self._note(kind, numbers, call)
+        return result
+
+    def _note(self, kind: _Kind, numbers: tuple[str, ...], call: Arguments) -> None:
+        """Remember a call that was launched; what it enqueues, if there was one like it."""
         if numbers in kind.once:
             if len(kind.recorded) >= _MOST:
                 kind.recorded.clear()
-            kind.recorded[numbers] = kernel.recorded(call)
+            kind.recorded[numbers] = kind.kernel.recorded(call)
         elif len(kind.once) < _MOST:
             kind.once.add(numbers)
         elif kind.recorded:
             kind.once.clear()
         else:
             self._pays = False  # its numbers are always new
-        return result
 
     def clear(self) -> None:
         """Forget all calls."""

@@ -103,7 +103,7 @@ class Told:
 
 
 _LARGE = 6  # statements
-_BLOCKS = 512
+_BLOCKS = 2048
 _recent: dict[int, Told] = {}
 """The last large blocks that somebody asked about: passes ask the same about the same body, over and over.  The key is
 the block's identity, which nobody else gets while it is kept here; a block never changes."""
