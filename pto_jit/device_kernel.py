@@ -103,6 +103,8 @@ class DeviceKernel:
         where = device if device.alone else driver.device_of(v.pointer for v in views if 0 not in v.shape)
         if not (device is where is driver.device(device.ordinal) and device.is_active):
             return NotImplemented
+        if device.warpgroups != recorded.warpgroups:  # a setting, which may change
+            return NotImplemented
         raise_failure(self.built.program.host, device)
         with on_stream_of(views, device) as stream:
             results = recorded.run(arguments, [v.pointer for v in views], [v.owner for v in views], stream)

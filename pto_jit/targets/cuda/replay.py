@@ -57,11 +57,13 @@ class _Fill:
 
 @mutable(eq=False)
 class Recorded:
-    """Enqueues a program; words: the arguments of launches that are tensors, whose first word is a pointer; numbers:
-    those that `computed` gives for the arguments of a call, in that order."""
+    """Enqueues a program; warpgroups: whether it was recorded for a device that uses them; words: the arguments of
+    launches that are tensors, whose first word is a pointer; numbers: those that `computed` gives for the arguments of
+    a call, in that order."""
 
     host: HostProgram
     device: Device
+    warpgroups: bool
     sizes: tuple[int, ...]
     words: tuple[tuple[Any, _Place], ...]
     numbers: tuple[Any, ...]
@@ -125,9 +127,10 @@ def record(host: HostProgram, device: Device, arguments: Sequence[Any]) -> Recor
         results = host.follow(run, given)
     except (_UnrecordedError, PtoError):
         return None
+    numbers, names = [argument for argument, _ in run.numbers], [name for _, name in run.numbers]
     return Recorded(
-        host, device, tuple(run.sizes), tuple(run.words.values()), tuple(argument for argument, _ in run.numbers),
-        host.passed.arguments([name for _, name in run.numbers]), tuple(run.pairs), tuple(run.steps),
+        host, device, device.warpgroups, tuple(run.sizes), tuple(run.words.values()), tuple(numbers),
+        host.passed.arguments(names), tuple(run.pairs), tuple(run.steps),
         tuple((r, run.place(r.pointer)) if isinstance(r, DeviceTensor) else r for r in results),
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from pto_jit.targets.cuda.tensors import DeviceTensor
 from tests.differential import compare, kernels
 
 from .test_driver import OnDevice, fake, library  # noqa: F401  (fixtures)
+from .test_warpgroups import turned_product
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="needs gcc and g++")
 RNG = np.random.default_rng(0)
@@ -61,6 +62,18 @@ def test_the_third_call_and_later_ones_launch_without_the_host_code(runs: list[i
         np.testing.assert_allclose(y, softmax_of(x), rtol=1e-5)
         assert len(runs) == min(k + 1, 2)
     assert fake.fake_record().decode().count("launch on stream 0") == 5
+
+
+def test_a_setting_that_decides_how_kernels_multiply_is_seen(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    a, b, c = (OnDevice(f32(64, 64).astype(t)) for t in (np.float16, np.float16, np.float32))
+    compiled = turned_product(64, 64, False, False).compile(a, b, c, target="cuda")
+    expected = a.array.astype(np.float32) @ b.array.astype(np.float32)
+    for asked, made_for in ((False, "sm_90"), (True, "sm_90a")):
+        monkeypatch.setattr(pto.config, "warpgroups", asked)
+        for _ in range(3):
+            compiled(a, b, c)
+            np.testing.assert_allclose(c.array, expected, rtol=1e-5, atol=1e-4)
+        assert fake.architectures[-1] == made_for
 
 
 def test_a_prepared_launch_is_recorded_by_its_first_run(runs: list[int]) -> None:
