@@ -205,7 +205,7 @@ def _file_of(code: CodeType, fn: FunctionType) -> SourceFile | None:
 
 def _keep_lines(code: CodeType) -> None:
     """Give `linecache`, where all look for it, what it does not have by its name: what was typed or given after `-c`,
-    which Python 3.14 tells by its code alone, and 3.11 and 3.12 as a word of the command."""
+    which releases after 3.13.0 tell by its code alone, and 3.11 and 3.12 as a word of the command."""
     if code.co_filename in linecache.cache or not code.co_filename.startswith("<"):
         return
     text = "".join(getattr(linecache, "_getlines_from_code", lambda code: [])(code))

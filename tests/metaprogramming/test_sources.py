@@ -234,7 +234,7 @@ except pto.CompilationError as error: print(error.code)
 @pytest.mark.parametrize("kept", ["by its name", "by its code"])
 def test_what_exec_makes_is_not_from_the_text_after_c_that_has_the_same_name(kept: str, tmp_path: Path) -> None:
     """"<string>" is what Python 3.13 calls the text after `-c`, and what all call any text that is executed: methods of
-    dataclasses and named tuples, too.  Python 3.14 keeps the text by the code that is made of it."""
+    dataclasses and named tuples, too.  Releases after 3.13.0 keep the text by the code that is made of it."""
     path = tmp_path / "script.py"
     path.write_text(
         "import linecache, numpy as np, pto_jit as pto\n"

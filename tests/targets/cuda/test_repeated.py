@@ -211,6 +211,43 @@ def test_what_the_host_computes_of_such_numbers_is_computed_anew(runs: list[int]
 
 
 @pto.jit(target="cuda")
+def added(y, *xs, scale=2.0, minus=False):
+    total = xs[0] * scale
+    for x in xs[1:]:
+        total = total + x * scale
+    y[...] = -total if minus else total
+
+
+def test_arguments_by_name_and_any_number_of_them(runs: list[int]) -> None:
+    for k in range(4):
+        y, xs = np.zeros(9, np.float32), [f32(9) for _ in range(3)]
+        added(OnDevice(y), *map(OnDevice, xs))
+        np.testing.assert_allclose(y, sum(xs) * 2, rtol=1e-5)
+        added(OnDevice(y), *map(OnDevice, xs), scale=k + 0.5, minus=True)
+        np.testing.assert_allclose(y, -sum(xs) * (k + 0.5), rtol=1e-5)
+        added(OnDevice(y), OnDevice(xs[0]), OnDevice(xs[0]))
+        np.testing.assert_allclose(y, xs[0] * 4, rtol=1e-5)
+    assert len(runs) == 6
+
+
+@pto.jit(target="cuda")
+def noise(y, seed):
+    n, m = y.shape
+    with pl.incore():
+        for r in pl.range(n, parallel=True):
+            pl.store(pl.rand(seed, r * m, [1, m]), [r, 0], y)
+
+
+def test_a_seed_is_another_one_in_each_call(runs: list[int]) -> None:
+    for seed in range(5):
+        y, expected = np.zeros((3, 8), np.float32), np.zeros((3, 8), np.float32)
+        noise(OnDevice(y), seed)
+        noise.interpret(expected, seed)
+        np.testing.assert_array_equal(y, expected)
+    assert len(runs) == 2
+
+
+@pto.jit(target="cuda")
 def shared_out(x, y, n, parts):
     if parts > 0:
         y[...] = x * (n // parts)
