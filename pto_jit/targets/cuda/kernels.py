@@ -48,7 +48,7 @@ THREADS = 256
 """Threads of a block that runs elements; at most this many, and what a kernel of tiles starts from."""
 
 
-_UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn * min(wn, 2),
+_UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
                                                  "k": lambda wm, wn: 16, "": lambda wm, wn: 16}  # fmt: skip
 _MOVES = frozenset("transpose concat tile_slice flip gather extract stack histogram put take".split())
 _ONE_ROW = "1"  # the role of the row axis of a tile that has one row, or of the columns of one with one column
@@ -75,6 +75,7 @@ class SharedTile:
     copies: str
     over: str = ""
     panels: bool = False  # with WARPGROUPS it is whole panels, without bytes between rows
+    blocks: int = 1
 
     def bytes(self, defines: dict[str, int]) -> int:
         """Its size in a version with these macros."""
@@ -87,7 +88,7 @@ class SharedTile:
                 return extent
             if role == _TIGHT:
                 return (-(-extent * self.size // 16) | 1) * 16 // self.size - 16 // self.size
-            unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
+            unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1)) * (self.blocks if role == "n" else 1)
             return -(-(-(-extent // unit) * unit) // 16) * 16
 
         copies = int(self.copies) if self.copies.strip().isdigit() else defines[self.copies]
@@ -296,10 +297,11 @@ def _kernel(
             text.line(line)
     extents = (*capacities.values(), *(e for shape in shapes for e in shape))
     covered = tuple(k for k, loop in enumerate(writer.chain) if any(s is loop for s in writer.covered))
+    shared = tuple(replace(tile, blocks=2) if writer.wide_blocks else tile for tile in writer.shared)
     return Kernel(func.name, func, text.wrapped(), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes,
                   run, tuple(writer.sites), writer.first_site, tuple(overlaps_of(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, writer.warpgroups, STAGES,
-                  tuple(writer.shared), streams=streams, slots=_slots(func.body),
+                  shared, streams=streams, slots=_slots(func.body),
                   first_iteration=_first_iteration(func, writer.chain, extents), covered=covered)  # fmt: skip
 
 

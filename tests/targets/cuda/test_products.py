@@ -443,3 +443,28 @@ def test_a_whole_tensor_is_added_to_a_product_tile_by_tile(kernel: Any) -> None:
     np.testing.assert_array_equal(emulated(kernel, x, y, u, orders=(1,))[1][0], wanted)
     text = kernel.compile(*[pto.spec((512, 512), pl.f32)] * 3, target="cuda").ir("kernels")
     assert text.count("tdot") == 1 and "tfull 0.0:f32, [64, 32]" in text
+
+
+@pytest.mark.parametrize(
+    "dtype, out, columns, unit",  # warps across have this many columns together
+    [(pl.f32, pl.f32, 96, 8 * 4), (pl.f16, pl.f32, 160, 8 * 4), (pl.f16, pl.f16, 160, 16 * 4)],
+)
+def test_shared_memory_is_what_staged_tiles_take(dtype: Any, out: Any, columns: int, unit: int) -> None:
+    """Columns of results are padded to those of all warps, which have two blocks of 8 where they store 16 bits."""
+
+    @pto.jit
+    def product(a, b, c):
+        with pl.incore():
+            for i in pl.range(0, a.shape[0], 64, parallel=True):
+                total = pl.zeros([64, columns], pl.f32)
+                for k in pl.range(0, a.shape[1], 32):
+                    total = pl.dot(pl.load(a, [i, k], [64, 32]), pl.load(b, [k, 0], [32, columns]), total)
+                pl.store(total.to(c.dtype), [i, 0], c)
+
+    specs = pto.spec((128, 64), dtype), pto.spec((64, columns), dtype), pto.spec((128, columns), out)
+    (kernel,) = product.compile(*specs, target="cuda")._kernel.built.program.host.kernels.values()
+    shapes = [tuple(int(e.value) for e in shape) for shape in kernel.shapes]  # type: ignore[union-attr]
+    spread, shared = fit(kernel, {}, shapes, [2], LARGEST)
+    assert dict(spread.defines)["WN"] == 4
+    padded = -(-columns // unit) * unit
+    assert shared == dict(spread.defines)["STAGES"] * (64 * (32 * dtype.bytes + 16) + 32 * (padded * dtype.bytes + 16))
