@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import TYPE_CHECKING, Any
 
 from pto_jit import dtypes
@@ -155,10 +156,12 @@ def binary_op(cg: Generator, op: str, a: Any, b: Any) -> Value:
 
 
 _PRODUCTS = (3, 4, 5, -2)  # powers of floats whose products err by less than 4 ulp
+_WITH_ROOTS = (1.5, 2.5, -0.5, -1.5, -2.5)  # and those that a square root takes part in
 
 
 def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
-    """The powers that need no `pow`: as in NumPy 1, 2, 0.5 and -1 of floats, 1 and 2 of integers; and `_PRODUCTS`."""
+    """The powers that need no `pow`: as in NumPy 1, 2, 0.5 and -1 of floats, 1 and 2 of integers; `_PRODUCTS`; and
+    `_WITH_ROOTS`."""
     if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
         return None
     if not x.dtype.is_float and not isinstance(exponent, int):
@@ -173,6 +176,8 @@ def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
         return unary(cg, "reciprocal", x)
     if x.dtype.is_float and exponent in _PRODUCTS:
         return _product(cg, x, int(exponent))
+    if x.dtype.is_float and exponent in _WITH_ROOTS:
+        return _product_with_root(cg, x, exponent)
     return None
 
 
@@ -194,6 +199,26 @@ def _product(cg: Generator, x: Value, exponent: int) -> Value:
         power = apply(cg, "mul", [power, power], weak=weak)
     assert result is not None
     return to_dtype(cg, result, x.dtype)
+
+
+def _product_with_root(cg: Generator, x: Value, exponent: float) -> Value:
+    """x ** (n + 1/2) as x ** n times the root, and x ** -(n + 1/2) as (1 / x) ** n divided by it, so that nothing
+    overflows and no digit is lost where the result has it.  The root of -0 is -0, which an odd number of factors makes
+    +0 as `pow` does; and a power of minus infinity is one of infinity, whose root alone does not exist."""
+    weak = isinstance(x, Scalar) and x.weak
+    base = x if x.dtype.bits > 16 else to_dtype(cg, x, f32)
+    whole = int(abs(exponent))
+    root = unary(cg, "sqrt", base)
+    if whole % 2 == 0:
+        root = unary(cg, "abs", root)
+    factor = base if exponent > 0 or not whole else unary(cg, "reciprocal", base)
+    product = factor if whole < 2 else apply(cg, "mul", [factor, factor], weak=weak)
+    if not whole:
+        result = unary(cg, "reciprocal", root)
+    else:
+        result = apply(cg, "mul" if exponent > 0 else "div", [product, root], weak=weak)
+    lost = compare(ast.Eq, cg, base, -math.inf)
+    return to_dtype(cg, where(cg, lost, math.inf if exponent > 0 else 0.0, result), x.dtype)
 
 
 def binary(op: type[ast.operator], cg: Generator, a: Any, b: Any) -> Any:
