@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Loops over several counters: `enumerate`, `zip`, `itertools.product` and `np.ndindex` of run-time ranges.
+"""Loops over tensors and tiles, and over several counters: `enumerate`, `zip`, `itertools.product` and `np.ndindex` of
+run-time ranges, tensors and tiles.
 
 What goes through its ranges step by step (`enumerate`, `zip`, each of the other, too) is one loop that counts its
-iterations, and whose items are computed of the count.  `product` and `ndindex` are loops inside each other.
+iterations, and whose items are computed of the count; those of a tensor are its elements, or its rows.  `product` and
+`ndindex` are loops inside each other.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from pto_jit.codegen.builtins.python import attribute
 from pto_jit.codegen.builtins.registry import call
+from pto_jit.codegen.builtins.subscripts import subscript
 from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.iteration import LoopSpec, as_items, loop_spec
 from pto_jit.codegen.names import LoopNames, stores
-from pto_jit.codegen.values import is_runtime
-from pto_jit.errors import CompilationError
+from pto_jit.codegen.values import Tensor, Tile, is_runtime
+from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.slotted import frozen, replace
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ class _Counted:
 
 @frozen(eq=False)
 class Together(_Counted):
-    """The value of `enumerate` or `zip` of run-time ranges."""
+    """The value of `enumerate` or `zip` of run-time ranges, and what a loop over a tensor or tile goes through."""
 
     spec: LoopSpec  # counts the iterations from 0
     item: Callable[[Any], Any]  # that of the k-th iteration
@@ -52,7 +56,7 @@ class Inside(_Counted):
 
 def counted(value: Any) -> bool:
     """Whether a `for` over this is a run-time loop because run time counts its iterations."""
-    return isinstance(value, _Counted) or (isinstance(value, LoopSpec) and as_items(value) is None)
+    return isinstance(value, (_Counted, Tensor, Tile)) or (isinstance(value, LoopSpec) and as_items(value) is None)
 
 
 def counters(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,6 +69,22 @@ def counters(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str, A
     return _KINDS[cls](g, *args, **kwargs)
 
 
+def items_of(g: Generator, value: Tensor | Tile) -> Together:
+    """The elements of what has one axis, the rows of what has more, as in NumPy."""
+    if not value.rank:
+        raise g.error(TypeMismatchError, f"a {type(value).__name__.lower()} without axes is not iterable",
+                      code="PTO-T005", hint="read its element: `x[()]`", notes=g.origin(value))  # fmt: skip
+    return Together(LoopSpec(0, attribute(g, value, "shape")[0]), lambda k: subscript(g, value, k))
+
+
+def _reversed(g: Generator, value: Any) -> Together:
+    if not isinstance(value, (Tensor, Tile)):
+        return g.made(reversed, value)
+    forwards = items_of(g, value)
+    last = _minus(g, forwards.spec.stop, 1)
+    return Together(forwards.spec, lambda k: forwards.item(_minus(g, last, k)))
+
+
 def _enumerate(g: Generator, iterable: Any, start: Any = 0) -> Together:
     steps = _steps(g, iterable)
     return Together(steps.spec, lambda k: (_plus(g, start, k), steps.item(k)))
@@ -72,7 +92,7 @@ def _enumerate(g: Generator, iterable: Any, start: Any = 0) -> Together:
 
 def _zip(g: Generator, *iterables: Any, strict: Any = False) -> Together:
     if strict:
-        raise g.error(CompilationError, "`zip(..., strict=True)` of run-time ranges", code="PTO-N078",
+        raise g.error(CompilationError, "`zip(..., strict=True)` of what run time counts", code="PTO-N078",
                       hint="leave `strict` out, and assert that they are equal")  # fmt: skip
     columns = [_steps(g, i) for i in iterables]
     least, *counts = [c.spec.stop for c in columns]
@@ -90,18 +110,21 @@ def _product(g: Generator, *iterables: Any, repeat: Any = 1) -> Inside:
     return Inside(tuple(parts * int(times)))
 
 
-_KINDS: dict[type, Callable[..., Any]] = {enumerate: _enumerate, zip: _zip, itertools.product: _product}
+_KINDS: dict[type, Callable[..., Any]] = {enumerate: _enumerate, zip: _zip, itertools.product: _product,
+                                           reversed: _reversed}  # fmt: skip
 
 
 def _steps(g: Generator, value: Any) -> Together:
     """A range, or what counts itself, as a loop over the numbers of its iterations."""
     if isinstance(value, Together):
         return value
+    if isinstance(value, (Tensor, Tile)):
+        return items_of(g, value)
     if isinstance(value, range):
         value = LoopSpec(value.start, value.stop, value.step)
     if not isinstance(value, LoopSpec):
-        raise g.error(CompilationError, "run-time ranges beside other items", code="PTO-N079",
-                      hint="keep the items in a tensor and count: `for i in range(n)`")  # fmt: skip
+        raise g.error(CompilationError, "what run time counts beside other items", code="PTO-N079",
+                      hint="keep the items in a tensor, or count: `for i in range(n)`")  # fmt: skip
     start, step = value.start, value.step
     if value.kind != "sequential" or not isinstance(step, int):
         raise g.error(CompilationError, "counters beside a loop whose iterations have no order, or a run-time step",

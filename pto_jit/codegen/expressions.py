@@ -244,14 +244,15 @@ class Expressions:
 
     def not_iterable(self, value: Any) -> CompilationError:
         number = isinstance(value, Scalar)
-        what, why = ("number", "") if number else (type(value).__name__.lower(), ": its length is a run-time value")
+        kind = type(value).__name__.lower()
         return self.g.error(
             TypeMismatchError,
-            f"a {what} is not iterable{why}",
+            "a number is not iterable" if number else f"a {kind} has no items at compile time",
             code="PTO-T005",
             hint="count with `pl.range(n)`; `min` and `max` take at least two numbers"
             if number
-            else "loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
+            else "its length is a run-time value: loop over it with `for`; sum, min, max, any, all, next, math.prod "
+            "and functools.reduce take generators over it",
             notes=self.g.origin(value),
         )
 

@@ -40,7 +40,7 @@ Watch = Callable[[Frame, ast.stmt | ast.expr], None]  # told of every statement,
 
 
 _MAKE_STATIC = "make it a compile-time value: a captured variable, a global, or an argument annotated `pl.constexpr`"
-_OVER_ITEMS = frozenset({"enumerate", "zip", "list", "tuple", "map", "iter", "reversed", "sorted"})
+_OVER_ITEMS = frozenset({"list", "tuple", "map", "iter", "sorted"})
 
 
 @frozen

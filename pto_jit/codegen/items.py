@@ -157,6 +157,8 @@ class ItemsOf:
         if isinstance(value, LoopSpec):
             constants = as_items(value)
             value = value if constants is None else constants
+        if is_runtime(value):
+            raise g.expressions.not_iterable(value)
         if counted(value):
             raise g.error(
                 CompilationError,
@@ -165,8 +167,6 @@ class ItemsOf:
                 hint="write a `for` loop over `pl.range`, or give constant bounds; sum, min, max, any, all, "
                 "next, math.prod and functools.reduce take generators over such ranges",
             )
-        if is_runtime(value):
-            raise self.g.expressions.not_iterable(value)
         if isinstance(value, Items):
             return _steps_of(value)
         own = getattr(type(value), "__pto_iterate__", None)

@@ -12,13 +12,13 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from pto_jit.codegen.counting import Inside, Together, forget, nested
+from pto_jit.codegen.counting import Inside, Together, forget, items_of, nested
 from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.iteration import LoopSpec, decides, may_end, runtime_guard, trip_count
 from pto_jit.codegen.loop_body import RunTimeLoop
 from pto_jit.codegen.regions import SPLIT, Status, Target
 from pto_jit.codegen.rotation import Rotation, rotation
-from pto_jit.codegen.values import Scalar
+from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import bool_
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.ir.nodes import Const, For, Operand, Stmt, While
@@ -41,6 +41,8 @@ class Loops:
         g = self.g
         g.node = node.iter
         iterable = g.expressions.visit(node.iter)
+        if isinstance(iterable, (Tensor, Tile)):
+            iterable = items_of(g, iterable)
         if isinstance(iterable, range):
             spec = LoopSpec(iterable.start, iterable.stop, iterable.step, place=node.iter)
         elif isinstance(iterable, LoopSpec):

@@ -55,6 +55,14 @@ def _ambiguous() -> TypeMismatchError:
     )
 
 
+def _items(value: Any) -> Iterator[Any]:
+    """What a loop over a tile or tensor goes through: elements, or rows."""
+    if not value.ndim:
+        raise TypeMismatchError("a tile or tensor without axes is not iterable", code="PTO-T005",
+                                hint="read its element: `x[()]`")  # fmt: skip
+    return (value[k] for k in range(value.shape[0]))
+
+
 class Tile(Operators):
     """A value of in-core code: a declared `shape` and a valid part, which `numpy()` gives.
 
@@ -113,9 +121,7 @@ class Tile(Operators):
         return self._value.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeMismatchError(
-            "a tile cannot be iterated over", code="PTO-T005", hint="loop over `pl.range(t.shape[0])`"
-        )
+        return _items(self)
 
     def __bool__(self) -> bool:
         raise _ambiguous()
@@ -333,12 +339,7 @@ class Tensor(Operators, np.ndarray):
         return eager.cast(self, dtype) if isinstance(dtype, DType) else super().astype(dtype, *args, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
-        if interpreting.get():
-            raise TypeMismatchError(
-                "a tensor is not iterable: its length is a run-time value", code="PTO-T005",
-                hint="loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
-            )  # fmt: skip
-        return iter(self.view(np.ndarray))
+        return _items(self) if interpreting.get() else iter(self.view(np.ndarray))
 
     def __bool__(self) -> bool:
         if self.ndim and interpreting.get():

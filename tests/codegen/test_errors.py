@@ -495,13 +495,13 @@ def counters_read_at_compile_time(x, y, n):
 
 @case()
 def run_time_ranges_that_have_to_be_equal(x, y, n):
-    for i, j in zip(range(n), range(4), strict=True):  # error: PTO-N078: `zip(..., strict=True)` of run-time ranges
+    for i, j in zip(range(n), range(4), strict=True):  # error: PTO-N078: `zip(..., strict=True)` of what run time counts
         y[i] = x[j]
 
 
 @case()
 def a_run_time_range_beside_a_list(x, y, n):
-    for i, w in zip(range(n), [1.0, 2.0], strict=False):  # error: PTO-N079: run-time ranges beside other items
+    for i, w in zip(range(n), [1.0, 2.0], strict=False):  # error: PTO-N079: what run time counts beside other items
         y[i] = x[i] * w
 
 
@@ -600,9 +600,9 @@ def the_truth_of_a_tile(x, y, n):
 
 
 @case(TypeMismatchError)
-def iterating_a_tensor(x, y, n):
-    for v in x:  # error: PTO-T005: a tensor is not iterable
-        y[0] = v
+def a_list_of_what_a_tensor_holds(x, y, n):
+    doubled = [v * 2 for v in x]  # error: PTO-T005: a tensor has no items at compile time
+    y[0] = doubled[0]
 
 
 @case()
@@ -1212,7 +1212,7 @@ def mask(x):
 
 
 def rows(x):
-    for _, row in enumerate(x):
+    for row in list(x):
         pl.print("{}", row)
 
 

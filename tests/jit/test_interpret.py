@@ -143,13 +143,6 @@ def generator_returned(x):
     return (x[i] for i in range(2))
 
 
-def rows_of_a_tensor(x):
-    total = 0.0
-    for v in x:
-        total += v
-    return total
-
-
 def reduction_read_too_early(x):
     acc = pl.reduction(init=0.0, combine=max)
     y = pl.zeros([8], pl.f32)
@@ -163,7 +156,6 @@ def reduction_read_too_early(x):
     ("body", "code"),
     [
         (generator_returned, "PTO-N040"),
-        (rows_of_a_tensor, "PTO-T005"),
         (reduction_read_too_early, "PTO-L007"),
         (lambda x: not x, "PTO-T026"),
         (lambda x: x and 1, "PTO-T026"),
