@@ -56,6 +56,7 @@ _MUTATING = frozenset(
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)  # `list.append`, `list.__setitem__`
 _OF_C = (types.BuiltinFunctionType, types.MethodWrapperType, *_UNBOUND, np.ufunc)
 _LANGUAGE = ("pto_jit.language", "pto_jit.dtypes", "pto_jit.types")
+_NUMPY = "pto_jit.language._numpy_functions"  # whose functions are written as kernels are
 _GENERATOR, _ASYNCHRONOUS = 0x20, 0x280  # flags of code objects (`inspect` takes long to import)
 
 
@@ -169,7 +170,8 @@ class Calls:
             return self._of_python(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
             return g.made(fn, *args, **kwargs)
-        if (fn.__module__ or "").startswith(_LANGUAGE) and (found := g.find_runtime((args, kwargs))) is not None:
+        describes = (fn.__module__ or "").startswith(_LANGUAGE) and fn.__module__ != _NUMPY
+        if describes and (found := g.find_runtime((args, kwargs))) is not None:
             raise self._of_known(f"pl.{fn.__name__}", found)
         return self.python_function(fn, args, kwargs)
 
@@ -205,7 +207,7 @@ class Calls:
 
             return call_built(g, wanted, args, kwargs)
         if type(fn).__module__.startswith("numpy") and g.find_runtime((args, kwargs)) is not None:
-            raise self._no_library(getattr(fn, "__name__", type(fn).__name__), args, kwargs)
+            return self._library(fn, getattr(fn, "__name__", type(fn).__name__), args, kwargs)
         method = getattr(type(fn), "__call__", None)  # noqa: B004
         if isinstance(method, types.FunctionType) and self._compiled(method, (fn, args, kwargs)):
             return self.python_function(method, (fn, *args), kwargs)
@@ -269,21 +271,17 @@ class Calls:
             if owner is python and fn in STAGED:
                 call = functools.partial(builtins.python_builtin, fn, g)
                 return self._guarded(call, (args, kwargs), None, name)
-            if isinstance(fn, np.ufunc) or getattr(fn, "__module__", "") in ("numpy", "math"):
-                raise self._no_library(name, args, kwargs)
+            if isinstance(owner, np.ufunc):
+                name = f"{owner.__name__}.{name}"
+            if isinstance(owner, np.ufunc) or isinstance(fn, np.ufunc) or fn.__module__ in ("numpy", "math"):
+                return self._library(fn, name, args, kwargs)
         return g.made(fn, *args, **kwargs)
 
-    def _no_library(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompilationError:
-        """The error for a function of NumPy or `math` that is given run-time values."""
-        from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
+    def _library(self, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function of NumPy or `math` that is given run-time values."""
+        from pto_jit.codegen.libraries import call  # few kernels need it
 
-        return self.g.error(
-            TypeMismatchError,
-            f"`{name}` of a run-time value",
-            code="PTO-T016",
-            hint=instead_of(name),
-            notes=self.g.origin(self.g.find_runtime((args, kwargs))),
-        )
+        return self._guarded(functools.partial(call, self.g, fn, name), (args, kwargs), None, name)
 
     def _of_known(self, name: str, found: Any) -> CompilationError:
         """The error for what describes kernels (`pl.dynamic`, `pl.TensorSpec`) and is given a run-time value."""

@@ -20,31 +20,10 @@ from pto_jit.language import _subscript as subscript
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._annotations import tensor_spec
 from pto_jit.language._number import interpreting, plain, shown
+from pto_jit.language._numpy_calls import OfNumPy
 from pto_jit.language._operators import Operators
 from pto_jit.language._places import site
 from pto_jit.language._tile_value import TileValue, outside
-
-_UFUNCS: dict[Any, str] = {
-    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.floor_divide: "floordiv",
-    np.remainder: "mod", np.power: "pow", np.bitwise_and: "and", np.bitwise_or: "or", np.bitwise_xor: "xor",
-    np.left_shift: "shl", np.right_shift: "shr", np.negative: "neg", np.absolute: "abs", np.invert: "not",
-    np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
-    np.greater_equal: "ge",
-}  # fmt: skip
-
-
-def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A NumPy function met a tile or tensor: operators are the language's, anything else is NumPy's on plain arrays."""
-    if method == "__call__" and not kwargs:
-        if ufunc is np.matmul:
-            return eager.dot(inputs[0], inputs[1], None, None)
-        name = _UFUNCS.get(ufunc)
-        if name is not None:
-            return eager.elementwise(name, *inputs)
-    if "out" in kwargs:
-        kwargs["out"] = tuple(o.view(np.ndarray) if isinstance(o, Tensor) else o for o in kwargs["out"])
-    arrays = [np.asarray(i) if isinstance(i, (Tile, Tensor)) else i for i in inputs]
-    return getattr(ufunc, method)(*arrays, **kwargs)
 
 
 def _ambiguous() -> TypeMismatchError:
@@ -63,7 +42,7 @@ def _items(value: Any) -> Iterator[Any]:
     return (value[k] for k in range(value.shape[0]))
 
 
-class Tile(Operators):
+class Tile(Operators, OfNumPy):
     """A value of in-core code: a declared `shape` and a valid part, which `numpy()` gives.
 
     Made by `pl.load`, `pl.arange` and the operations on tiles; operators, slices `t[1:3, 2:]`, new axes `t[:, None]`
@@ -113,9 +92,6 @@ class Tile(Operators):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self._value.data, dtype=dtype)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return _ufunc(ufunc, method, inputs, kwargs)
 
     def __len__(self) -> int:
         return self._value.shape[0]
@@ -265,7 +241,7 @@ def _combined(name: str, left: Any, right: Any) -> Any:
     return eager.dot(left, right, None, None) if name == "matmul" else eager.elementwise(name, left, right)
 
 
-class Tensor(Operators, np.ndarray):
+class Tensor(OfNumPy, Operators, np.ndarray):
     """A tensor: annotation of a kernel's parameter (`x: pl.Tensor`, `x: pl.Tensor[[M, 64], pl.f32]`), and in interpret
     mode the argument itself.
 
@@ -293,9 +269,6 @@ class Tensor(Operators, np.ndarray):
         self._generated = False
         self._update = ""
         self._target = False
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return _ufunc(ufunc, method, inputs, kwargs)
 
     @property
     def declared(self) -> tuple[int, ...]:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""Functions of NumPy and `math` that are given run-time values: what means the same in the language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen import builtins
+from pto_jit.codegen.values import is_runtime
+from pto_jit.errors import TypeMismatchError
+from pto_jit.language import _numpy_functions as functions
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The value of `fn(*args, **kwargs)`, of which an argument is a run-time value."""
+    known = isinstance(fn, Hashable)
+    meaning = functions.MEANING.get(fn) or functions.MATHEMATICS.get(fn) if known else None
+    if meaning is not None:
+        return g.inline(meaning, args, kwargs)
+    if known and fn in functions.NEW and args and is_runtime(args[0]):
+        return _like(g, functions.NEW[fn], *args, **kwargs)
+    from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
+
+    raise g.error(
+        TypeMismatchError,
+        f"`{name}` of a run-time value",
+        code="PTO-T016",
+        hint=instead_of(name),
+        notes=g.origin(g.find_runtime((args, kwargs))),
+    )
+
+
+def _like(g: Generator, new: Callable[..., Any], prototype: Any, *value: Any, dtype: Any = None) -> Any:
+    """`np.zeros_like(x)` and the like, where they stand: in the body of a kernel they make a tensor."""
+    shape = builtins.attribute(g, prototype, "shape")
+    return g.inline(new, (shape, *value, prototype.dtype if dtype is None else dtype))

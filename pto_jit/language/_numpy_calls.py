@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""Calls of NumPy's functions with tiles and tensors of eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from pto_jit.language import _eager as eager
+
+_OPERATORS: dict[Any, str] = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.floor_divide: "floordiv",
+    np.remainder: "mod", np.power: "pow", np.bitwise_and: "and", np.bitwise_or: "or", np.bitwise_xor: "xor",
+    np.left_shift: "shl", np.right_shift: "shr", np.negative: "neg", np.absolute: "abs", np.invert: "not",
+    np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
+    np.greater_equal: "ge",
+}  # fmt: skip
+
+
+class OfNumPy:
+    """A value that NumPy's functions take: what the language has is the language's, anything else is NumPy's, of plain
+    arrays."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__" and not kwargs:
+            if ufunc is np.matmul:
+                return eager.dot(inputs[0], inputs[1], None, None)
+            name = _OPERATORS.get(ufunc)
+            if name is not None:
+                return eager.elementwise(name, *inputs)
+            meaning = _meaning(ufunc)
+            if meaning is not None:
+                return meaning(*inputs)
+        arrays, options = _plain((inputs, kwargs))
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        meaning = _meaning(function)
+        if meaning is not None:
+            return meaning(*args, **kwargs)
+        arrays, options = _plain((args, kwargs))
+        return function(*arrays, **options)
+
+
+def _meaning(function: Any) -> Any:
+    from pto_jit.language._numpy_functions import MEANING  # which this package's functions make up
+
+    return MEANING.get(function) if isinstance(function, Hashable) else None
+
+
+def _plain(value: Any) -> Any:
+    """The same with NumPy's arrays in place of tiles and tensors."""
+    if isinstance(value, OfNumPy):
+        return np.asarray(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_plain(item) for item in value)
+    return {k: _plain(item) for k, item in value.items()} if isinstance(value, dict) else value

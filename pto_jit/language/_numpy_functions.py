@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""NumPy's functions of run-time values: what each of them is in the language.
+
+Kernels are compiled with the functions below in place of NumPy's, and so eager code computes with tiles.  They take
+NumPy's parameters as far as the language has what these ask for (no `out=`, no `where=`), and have NumPy's names, which
+errors mention.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pto_jit import language as pl
+from pto_jit.dtypes import DType, from_numpy
+
+
+def _known(x: Any) -> DType | None:
+    """The dtype of what has one: of no Python number."""
+    dtype = getattr(x, "dtype", None)
+    return dtype if dtype is None or isinstance(dtype, DType) else from_numpy(dtype)
+
+
+def _floating(x: Any) -> Any:
+    """Integers as the floats that NumPy computes with for them."""
+    dtype = _known(x)
+    if dtype is None or dtype.is_float:
+        return x
+    return pl.cast(x, pl.f16 if dtype.bits <= 8 else pl.f32 if dtype.bits == 16 else pl.f64)
+
+
+def _number(x: Any) -> Any:
+    """Truth values as the integers that NumPy computes with for them."""
+    return pl.cast(x, pl.i8) if _known(x) is pl.bool_ else x
+
+
+def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `math` of one or two operands."""
+
+    def of_floats(x: Any, *other: Any) -> Any:
+        return function(_floating(x), *[_floating(y) for y in other])
+
+    return of_floats
+
+
+def _flat(x: Any) -> Any:
+    return x if x.ndim == 1 else pl.reshape(pl.load(x), [-1])
+
+
+def fabs(x: Any) -> Any:
+    return pl.abs(_floating(x))
+
+
+def rint(x: Any) -> Any:
+    return pl.round(_floating(x))
+
+
+def square(x: Any) -> Any:
+    return pl.square(_number(x))
+
+
+def fmod(x: Any, y: Any) -> Any:
+    return pl.fmod(_number(x), _number(y))
+
+
+def ldexp(x: Any, i: Any) -> Any:
+    return math.ldexp(_floating(x), i)
+
+
+def sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.sum(a if dtype is None else a.astype(dtype), axis, keepdims)
+
+
+def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.prod(a if dtype is None else a.astype(dtype), axis, keepdims)
+
+
+def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.mean(a if dtype is None else a.astype(dtype), axis, keepdims)
+
+
+def max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.max(a, axis, keepdims)
+
+
+def min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.min(a, axis, keepdims)
+
+
+def any(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.any(a, axis, keepdims)
+
+
+def all(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.all(a, axis, keepdims)
+
+
+def argmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.argmax(a, axis, keepdims)
+
+
+def argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.argmin(a, axis, keepdims)
+
+
+def var(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+    squares = pl.square(a - pl.mean(a, axis, True))
+    if ddof == 0:
+        return pl.mean(squares, axis, keepdims)
+    total = pl.sum(squares, axis, keepdims)
+    axes = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return total / (math.prod([a.shape[k] for k in axes]) - ddof)
+
+
+def std(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+    return pl.sqrt(var(a, axis, ddof=ddof, keepdims=keepdims))
+
+
+def ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.max(a, axis, keepdims) - pl.min(a, axis, keepdims)
+
+
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return pl.sum(a != 0, axis, keepdims)
+
+
+def norm(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+    return pl.sqrt(pl.sum(pl.square(x), axis, keepdims))
+
+
+def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    given = a if dtype is None else a.astype(dtype)
+    return pl.cumsum(_flat(given)) if axis is None else pl.cumsum(given, axis)
+
+
+def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    given = a if dtype is None else a.astype(dtype)
+    return pl.cumprod(_flat(given)) if axis is None else pl.cumprod(given, axis)
+
+
+def _to_the_end(axis: int, rank: int) -> list[int]:
+    """The axes with `axis` and the last one exchanged."""
+    return [rank - 1 if k == axis % rank else axis % rank if k == rank - 1 else k for k in range(rank)]
+
+
+def sort(a: Any, axis: int | None = -1) -> Any:
+    if axis is None:
+        return pl.sort(_flat(a))
+    axes = _to_the_end(axis, a.ndim)
+    return pl.sort(a) if axis in (-1, a.ndim - 1) else pl.transpose(pl.sort(pl.transpose(a, axes)), axes)
+
+
+def argsort(a: Any, axis: int | None = -1) -> Any:
+    if axis is None:
+        return pl.argsort(_flat(a))
+    axes = _to_the_end(axis, a.ndim)
+    return pl.argsort(a) if axis in (-1, a.ndim - 1) else pl.transpose(pl.argsort(pl.transpose(a, axes)), axes)
+
+
+def clip(a: Any, a_min: Any = None, a_max: Any = None) -> Any:
+    return pl.clip(a, a_min, a_max)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    return pl.where(condition, x, y)
+
+
+def concatenate(arrays: Any, axis: int | None = 0) -> Any:
+    return pl.concat([_flat(a) for a in arrays]) if axis is None else pl.concat(list(arrays), axis)
+
+
+def stack(arrays: Any, axis: int = 0) -> Any:
+    return pl.stack(list(arrays), axis)
+
+
+def outer(a: Any, b: Any) -> Any:
+    return pl.expand_dims(_flat(a), 1) * pl.expand_dims(_flat(b), 0)
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int = -1) -> Any:
+    return pl.gather(arr, indices, axis)
+
+
+def logical_and(a: Any, b: Any) -> Any:
+    return (a != 0) & (b != 0)
+
+
+def logical_or(a: Any, b: Any) -> Any:
+    return (a != 0) | (b != 0)
+
+
+def logical_xor(a: Any, b: Any) -> Any:
+    return (a != 0) ^ (b != 0)
+
+
+def logical_not(a: Any) -> Any:
+    return a == 0
+
+
+MEANING: dict[Any, Callable[..., Any]] = {
+    **{getattr(np, name): getattr(pl, name) for name in (
+        "exp exp2 expm1 log log1p log2 sqrt sin cos tan tanh floor ceil trunc sign isnan isinf isfinite maximum "
+        "minimum").split()},
+    np.absolute: pl.abs, np.fabs: fabs, np.rint: rint, np.round: pl.round, np.around: pl.round, np.square: square,
+    np.fmod: fmod, np.arctan2: pl.atan2,
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv,
+    np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: operator.pow, np.matmul: operator.matmul,
+    np.dot: operator.matmul, np.negative: operator.neg, np.invert: operator.invert,
+    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
+    np.left_shift: operator.lshift, np.right_shift: operator.rshift,
+    np.equal: operator.eq, np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
+    np.greater: operator.gt, np.greater_equal: operator.ge,
+    np.logical_and: logical_and, np.logical_or: logical_or, np.logical_xor: logical_xor,
+    np.logical_not: logical_not,
+    np.sum: sum, np.prod: prod, np.mean: mean, np.max: max, np.amax: max, np.min: min, np.amin: min,
+    np.any: any, np.all: all, np.argmax: argmax, np.argmin: argmin, np.var: var, np.std: std, np.ptp: ptp,
+    np.count_nonzero: count_nonzero, np.linalg.norm: norm,
+    np.cumsum: cumsum, np.cumprod: cumprod, np.sort: sort, np.argsort: argsort,
+    np.clip: clip, np.where: where, np.reshape: pl.reshape, np.transpose: pl.transpose, np.flip: pl.flip,
+    np.squeeze: pl.squeeze, np.expand_dims: pl.expand_dims, np.broadcast_to: pl.broadcast_to,
+    np.concatenate: concatenate, np.stack: stack, np.outer: outer, np.take_along_axis: take_along_axis,
+}  # fmt: skip
+"""NumPy's functions, and what means the same for tiles, tensors and run-time numbers: functions of the language, of
+`operator` and `math`, and those above."""
+
+MATHEMATICS: dict[Any, Callable[..., Any]] = {
+    **{getattr(np, name): _of(getattr(math, name)) for name in (
+        "sinh cosh cbrt log10 hypot copysign nextafter frexp modf degrees radians").split()},
+    np.rad2deg: _of(math.degrees), np.deg2rad: _of(math.radians), np.ldexp: ldexp,
+    **{getattr(np, f"arc{name}"): _of(getattr(math, f"a{name}")) for name in "sin cos tan sinh cosh tanh".split()},
+}  # fmt: skip
+"""The same for compiled code alone: what `math` has, which eager code leaves to NumPy."""
+
+NEW: dict[Any, Callable[..., Any]] = {
+    np.zeros_like: pl.zeros, np.ones_like: pl.ones, np.empty_like: pl.empty, np.full_like: pl.full,
+}  # fmt: skip
+"""Functions that make a tensor or tile like another one, and those of the language that are given its shape and dtype
+(after the value of `full`)."""
