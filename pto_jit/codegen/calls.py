@@ -170,6 +170,8 @@ class Calls:
             return self._of_python(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
             return g.made(fn, *args, **kwargs)
+        if (fn.__module__ or "").startswith("numpy") and g.find_runtime((args, kwargs)) is not None:
+            return self._library(fn, fn.__name__, args, kwargs)
         describes = (fn.__module__ or "").startswith(_LANGUAGE) and fn.__module__ != _NUMPY
         if describes and (found := g.find_runtime((args, kwargs))) is not None:
             raise self._of_known(f"pl.{fn.__name__}", found)

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pto_jit.codegen import builtins
 from pto_jit.codegen.values import is_runtime
+from pto_jit.dtypes import f64
 from pto_jit.errors import TypeMismatchError
 from pto_jit.language import _numpy_functions as functions
 
@@ -18,11 +21,13 @@ if TYPE_CHECKING:
 def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The value of `fn(*args, **kwargs)`, of which an argument is a run-time value."""
     known = isinstance(fn, Hashable)
-    meaning = functions.MEANING.get(fn) or functions.MATHEMATICS.get(fn) if known else None
+    meaning = functions.MEANING.get(fn) or functions.COMPILED.get(fn) if known else None
     if meaning is not None:
         return g.inline(meaning, args, kwargs)
-    if known and fn in functions.NEW and args and is_runtime(args[0]):
-        return _like(g, functions.NEW[fn], *args, **kwargs)
+    if known and fn in functions.LIKE and args and is_runtime(args[0]):
+        return _like(g, functions.LIKE[fn], *args, **kwargs)
+    if known and fn in functions.NEW:
+        return (_full if fn is np.full else _new)(g, functions.NEW[fn], *args, **kwargs)
     from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
 
     raise g.error(
@@ -34,7 +39,17 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
     )
 
 
+# What is made where it stands is a tensor in the body of a kernel, a tile elsewhere.
+
+
+def _new(g: Generator, new: Callable[..., Any], shape: Any, dtype: Any = f64) -> Any:
+    return g.inline(new, (shape, dtype))
+
+
+def _full(g: Generator, new: Callable[..., Any], shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    return g.inline(new, (shape, fill_value, dtype))
+
+
 def _like(g: Generator, new: Callable[..., Any], prototype: Any, *value: Any, dtype: Any = None) -> Any:
-    """`np.zeros_like(x)` and the like, where they stand: in the body of a kernel they make a tensor."""
     shape = builtins.attribute(g, prototype, "shape")
     return g.inline(new, (shape, *value, prototype.dtype if dtype is None else dtype))

@@ -71,6 +71,10 @@ def ldexp(x: Any, i: Any) -> Any:
     return math.ldexp(_floating(x), i)
 
 
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = pl.i64) -> Any:
+    return pl.arange(start, stop, step, dtype)
+
+
 def sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     return pl.sum(a if dtype is None else a.astype(dtype), axis, keepdims)
 
@@ -227,16 +231,21 @@ MEANING: dict[Any, Callable[..., Any]] = {
 """NumPy's functions, and what means the same for tiles, tensors and run-time numbers: functions of the language, of
 `operator` and `math`, and those above."""
 
-MATHEMATICS: dict[Any, Callable[..., Any]] = {
+COMPILED: dict[Any, Callable[..., Any]] = {
     **{getattr(np, name): _of(getattr(math, name)) for name in (
         "sinh cosh cbrt log10 hypot copysign nextafter frexp modf degrees radians").split()},
-    np.rad2deg: _of(math.degrees), np.deg2rad: _of(math.radians), np.ldexp: ldexp,
+    np.rad2deg: _of(math.degrees), np.deg2rad: _of(math.radians), np.ldexp: ldexp, np.arange: arange,
     **{getattr(np, f"arc{name}"): _of(getattr(math, f"a{name}")) for name in "sin cos tan sinh cosh tanh".split()},
 }  # fmt: skip
-"""The same for compiled code alone: what `math` has, which eager code leaves to NumPy."""
+"""The same for compiled code alone: what `math` has, and what is made of numbers, which eager code leaves to NumPy."""
 
 NEW: dict[Any, Callable[..., Any]] = {
+    np.zeros: pl.zeros, np.ones: pl.ones, np.empty: pl.empty, np.full: pl.full,
+}  # fmt: skip
+"""Functions that make a tensor or tile of a shape, and those of the language that do."""
+
+LIKE: dict[Any, Callable[..., Any]] = {
     np.zeros_like: pl.zeros, np.ones_like: pl.ones, np.empty_like: pl.empty, np.full_like: pl.full,
 }  # fmt: skip
-"""Functions that make a tensor or tile like another one, and those of the language that are given its shape and dtype
-(after the value of `full`)."""
+"""Functions that make one like another, and those of the language that are given its shape and dtype (after the value
+of `full`)."""

@@ -12,10 +12,10 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.error_pages import pages
-from pto_jit.language._numpy_functions import MATHEMATICS, MEANING, NEW
+from pto_jit.language._numpy_functions import COMPILED, LIKE, MEANING, NEW
 
 DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
-UFUNCS = [f for f in (*MEANING, *MATHEMATICS) if isinstance(f, np.ufunc) and f is not np.matmul]
+UFUNCS = [f for f in (*MEANING, *COMPILED) if isinstance(f, np.ufunc) and f is not np.matmul]
 SHIFTS = (np.left_shift, np.right_shift)
 W = np.random.default_rng(1).uniform(-3, 3, (5, 7)).astype(np.float32)
 V = np.array([3, -1, 4, 1, -5, 9, 2], np.int32)
@@ -155,6 +155,17 @@ def like(x):
     return a, b, c, d
 
 
+def new(x):
+    n, m = x.shape
+    a, b, c = np.zeros(n), np.ones((n, m), dtype=np.int32), np.empty((m,), np.float32)
+    d, e = np.full((n, 2), 7), np.full(m, x[0, 0], np.float64)
+    for i in range(n):
+        a[i] = i
+        b[i, 0] = 5
+    c[...] = x[0]
+    return a, b, c, d, e, np.arange(n), np.arange(1, n, 2), np.arange(n, dtype=np.float32)
+
+
 def softmax(x):
     e = np.exp(x - np.max(x, axis=-1, keepdims=True))
     return e / np.sum(e, axis=-1, keepdims=True)
@@ -168,7 +179,7 @@ def of_numbers(x):
 
 
 FUNCTIONS = [variance, deviation, sums, means, extremes, places, truths, norms, scans, orders, choices, shapes, joined,
-             products, like, softmax]  # fmt: skip
+             products, like, new, softmax]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
@@ -224,6 +235,6 @@ def test_what_the_language_lacks_is_refused(body: Any, code: str, message: str) 
 
 
 def test_the_page_of_the_error_lists_them() -> None:
-    listed = pages()["PTO-T016"].text.split("are i32):\n`")[1].split("`")[0].split()
-    functions = {**MEANING, **MATHEMATICS, **NEW}
+    listed = pages()["PTO-T016"].text.split("run-time values):\n`")[1].split("`")[0].split()
+    functions = {**MEANING, **COMPILED, **NEW, **LIKE}
     assert sorted(listed) == sorted("linalg.norm" if f is np.linalg.norm else f.__name__ for f in functions)
