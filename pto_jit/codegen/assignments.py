@@ -60,6 +60,11 @@ class Assignments:
         elif isinstance(target, ast.Subscript):
             base, item = x.visit(target.value), x.visit(target.slice)
             g.node = target
+            if isinstance(base, Tensor) and builtins.is_mask(item):
+                value = x.visit(node.value)
+                g.node = node
+                builtins.store_masked(g, base, item, value, op)
+                return None
             old = x.get_item(base, item)
             value = x.visit(node.value)
             g.node = node

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -42,14 +41,24 @@ class OfNumPy:
         meaning = _meaning(function)
         if meaning is not None:
             return meaning(*args, **kwargs)
+        if function in _functions().LIKE:
+            return _like(_functions().LIKE[function], *args, **kwargs)
         arrays, options = _plain((args, kwargs))
         return function(*arrays, **options)
 
 
-def _meaning(function: Any) -> Any:
-    from pto_jit.language._numpy_functions import MEANING  # which this package's functions make up
+def _functions() -> Any:
+    from pto_jit.language import _numpy_functions  # which this package's functions make up
 
-    return MEANING.get(function) if isinstance(function, Hashable) else None
+    return _numpy_functions
+
+
+def _meaning(function: Any) -> Any:
+    return _functions().MEANING.get(function)
+
+
+def _like(new: Any, prototype: Any, *value: Any, dtype: Any = None) -> Any:
+    return new(prototype.shape, *value, prototype.dtype if dtype is None else dtype)
 
 
 def _plain(value: Any) -> Any:

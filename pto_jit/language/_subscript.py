@@ -58,6 +58,11 @@ def has_tile(key: Any, classes: tuple[type, ...]) -> bool:
     return any(isinstance(item, classes) and getattr(item, "ndim", 0) for item in _items(key))
 
 
+def is_mask(key: Any) -> bool:
+    """Whether an index is a tile or tensor that says of every element, or row, whether it is meant."""
+    return getattr(key, "ndim", 0) > 0 and np.asarray(key).dtype.kind == "b"
+
+
 def for_masks(key: Any, otherwise: str) -> str:
     """What to do instead of an index that is a tile: a mask among them is not a list of places."""
     masked = any(np.ndim(i) and np.asarray(i).dtype.kind == "b" for i in _items(key))

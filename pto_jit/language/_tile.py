@@ -353,6 +353,9 @@ class Tensor(OfNumPy, Operators, np.ndarray):
         if len(at) != 1:
             raise _mixed_indices()
         axis = at[0]
+        if subscript.is_mask(key) and site().augmented:  # `x[mask] += 1`: what is assigned again next
+            races.touch("read", self.view(np.ndarray), "")
+            return Tile(eager.tile_of(self.view(np.ndarray)[np.asarray(key)], "what a mask chooses"))
         others = [*items[:axis], slice(None), *items[axis + 1 :]]
         numbers = [n for n, i in enumerate(others) if not isinstance(i, slice)]
         if subscript.moves_to_the_front(axis, numbers):
@@ -368,7 +371,11 @@ class Tensor(OfNumPy, Operators, np.ndarray):
             indices.assigned()
             return
         base, key, value = self.view(np.ndarray), subscript.without_numbers(key), plain(value)
-        if subscript.has_tile(key, (Tile,)):
+        if subscript.is_mask(key) and (np.ndim(value) == 0 or site().augmented):
+            races.touch("write", base, "")
+            base[np.asarray(key)] = np.asarray(eager.cast(value, dtypes.from_numpy(base.dtype)))
+            return
+        if subscript.has_tile(key, (Tile,)) or subscript.has_index_tensor(key, Tensor):
             instead = subscript.for_masks(key, subscript.scatter_instead(self.ndim))
             raise TypeMismatchError("an assignment through an index tile", code="PTO-T039", hint=instead)
         if any(i is None for i in (key if isinstance(key, tuple) else (key,))):

@@ -1270,11 +1270,7 @@ def masked_tile(x):
     y = t[t > 3.0]
 
 
-def masked_write(x):
-    x[pl.load(x) > 3.0] = 0.0
-
-
-@pytest.mark.parametrize("fn", [masked_read, masked_tile, masked_write])
+@pytest.mark.parametrize("fn", [masked_read, masked_tile])
 def test_instead_of_masks_as_indices_where_is_proposed(fn: Callable[..., Any]) -> None:
     for run in (ir, lambda fn, x: pto.jit(fn).interpret(x)):
         with pytest.raises(TypeMismatchError) as caught:

@@ -11,7 +11,7 @@ from pto_jit.codegen.builtins.elementwise import binary, compare, tested, truth
 from pto_jit.codegen.builtins.elementwise import python_unary as unary
 from pto_jit.codegen.builtins.python import BoundMethod, attribute, one_axis, python_builtin
 from pto_jit.codegen.builtins.registry import call
-from pto_jit.codegen.builtins.subscripts import store_subscript, subscript
+from pto_jit.codegen.builtins.subscripts import is_mask, store_masked, store_subscript, subscript
 
 __all__ = [
     "BoundMethod",
@@ -19,8 +19,10 @@ __all__ = [
     "binary",
     "call",
     "compare",
+    "is_mask",
     "one_axis",
     "python_builtin",
+    "store_masked",
     "store_subscript",
     "subscript",
     "tested",

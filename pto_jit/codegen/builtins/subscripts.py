@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import index_of, store_tile, tensor_of, tile_view, view
 from pto_jit.codegen.builtins.places import index_tile, look_up
 from pto_jit.codegen.builtins.promote import quoted, shape_text, tile_of, value_of, with_axes, with_rank, without_axes
+from pto_jit.codegen.builtins.registry import call
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
@@ -230,6 +232,9 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     if any(i is None for i in (item if isinstance(item, tuple) else (item,))):
         raise cg.error(ShapeError, "an assignment through a new axis", code="PTO-H016",
                        hint="leave None out: what is assigned broadcasts")  # fmt: skip
+    if is_mask(item):
+        store_masked(cg, tensor, item, rhs)
+        return
     items = _expand_index(cg, item, tensor.rank, "a tensor")
     if any(isinstance(i, (Tile, Tensor)) for i in items):
         raise cg.error(TypeMismatchError, "an assignment through an index tile", code="PTO-T039",
@@ -249,6 +254,31 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     region = tensor if whole else _part(cg, tensor, starts, extents, drop, steps)
     tile = cg.e.cast(value_of(cg, rhs, "the value assigned"), tensor.dtype)
     store_tile(cg, _spread(cg, tile, region.extents), region, [index(0)] * region.rank)
+
+
+def is_mask(item: Any) -> bool:
+    """Whether an index says of every element, or row, whether it is meant."""
+    return isinstance(item, (Tile, Tensor)) and item.dtype.kind == "b"
+
+
+def store_masked(
+    cg: Generator, tensor: Tensor, mask: Tile | Tensor, rhs: Any, op: type[ast.operator] | None = None
+) -> None:
+    """`tensor[mask] = rhs`, a number, or `tensor[mask] op= rhs`: all elements are written, chosen ones with new ones."""
+    number = value_of(cg, rhs, "the value assigned")
+    if not isinstance(number, Scalar):
+        raise cg.error(TypeMismatchError, "a tile assigned through a mask", code="PTO-T039",
+                       hint="choose among the elements: `x[...] = pl.where(mask, t, x)`")  # fmt: skip
+    value = call("cast", cg, (number if op is None else cg.operators.operate(op, tensor, rhs), tensor.dtype), {})
+    chosen = tile_of(cg, mask, "a mask")
+    known = [(static_extent(m), static_extent(n)) for m, n in zip(chosen.extents, tensor.extents, strict=False)]
+    if chosen.rank > tensor.rank or any(None not in pair and pair[0] != pair[1] for pair in known):
+        raise cg.error(ShapeError, f"a mask of shape {shape_text(chosen.extents)} for a tensor of shape "
+                       f"{shape_text(tensor.extents)}", code="PTO-H012",
+                       hint="a mask has the extents of the tensor, or of its first axes")  # fmt: skip
+    if chosen.rank < tensor.rank:
+        chosen = with_axes(cg, chosen, range(chosen.rank, tensor.rank))
+    store_subscript(cg, tensor, ..., call("where", cg, (chosen, value, tensor), {}))
 
 
 def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -> Tile:
