@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pto_jit import language as pl
 from pto_jit.codegen import builtins
-from pto_jit.codegen.values import is_runtime
+from pto_jit.codegen.values import Tensor, Tile, is_runtime
 from pto_jit.dtypes import f64
 from pto_jit.errors import TypeMismatchError
 from pto_jit.language import _numpy_functions as functions
@@ -26,6 +28,8 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
         return g.inline(meaning, args, kwargs)
     if known and fn in functions.LIKE and args and is_runtime(args[0]):
         return _like(g, functions.LIKE[fn], *args, **kwargs)
+    if fn is np.copy and isinstance(args[0] if args else None, (Tile, Tensor)):
+        return _copy(g, *args, **kwargs)
     if known and fn in functions.NEW:
         return (_full if fn is np.full else _new)(g, functions.NEW[fn], *args, **kwargs)
     from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
@@ -37,6 +41,29 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
         hint=instead_of(name),
         notes=g.origin(g.find_runtime((args, kwargs))),
     )
+
+
+def method(g: Generator, value: Tile | Tensor, name: str) -> Callable[..., Any] | None:
+    """A method of NumPy's arrays that is not one of the language's; None for what kernels do not have."""
+    if name == "copy":
+        return functools.partial(_copy, g, value)
+    function = functions.METHODS.get(name)
+    if function is not None:
+        return lambda *args, **kwargs: g.inline(function, (value, *args), kwargs)
+    if name == "fill" and isinstance(value, Tensor):
+        return lambda number: builtins.store_subscript(g, value, ..., number)
+    return None
+
+
+def _copy(g: Generator, value: Tile | Tensor) -> Any:
+    """A new tensor in the body of a kernel; tiles are values, of which there need be no second one."""
+    if isinstance(value, Tile):
+        return value
+    new = _like(g, pl.empty, value)
+    if isinstance(new, Tile):
+        return builtins.call("load", g, (value,), {})
+    builtins.store_subscript(g, new, ..., value)
+    return new
 
 
 # What is made where it stands is a tensor in the body of a kernel, a tile elsewhere.

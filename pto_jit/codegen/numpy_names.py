@@ -59,7 +59,7 @@ def missing(name: str) -> str | None:
 
 
 _METHODS = {
-    "flatten": "x.reshape(-1)", "ravel": "x.reshape(-1)", "fill": "x[...] = value", "dot": "x @ y", "item": "x[0]",
+    "fill": "x[...] = value", "item": "x[0]",
     "view": "pl.bitcast(x, dtype)", "contiguous": "x", "float": "x.to(pl.f32)", "half": "x.to(pl.f16)",
     "int": "x.to(pl.i32)", "long": "x.to(pl.i64)", "permute": "x.transpose(axes)", "t": "x.T", "numel": "x.size",
     "unsqueeze": "pl.expand_dims(x, axis)", "add_": "x[...] += y", "mul_": "x[...] *= y", "copy_": "x[...] = y",

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from pto_jit.language import _eager as eager
+from pto_jit.language._number import interpreting
 
 _OPERATORS: dict[Any, str] = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.floor_divide: "floordiv",
@@ -16,6 +18,10 @@ _OPERATORS: dict[Any, str] = {
     np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
     np.greater_equal: "ge",
 }  # fmt: skip
+
+
+METHODS = ("std", "var", "cumsum", "cumprod", "argsort", "clip", "round", "squeeze", "dot", "flatten", "ravel")
+"""Methods of NumPy's arrays that are other functions of the language than of NumPy."""
 
 
 class OfNumPy:
@@ -37,6 +43,13 @@ class OfNumPy:
         arrays, options = _plain((inputs, kwargs))
         return getattr(ufunc, method)(*arrays, **options)
 
+    def __getattr__(self, name: str) -> Any:
+        """The methods of NumPy's arrays that tiles do not have themselves."""
+        method = None if name.startswith("_") else _functions().METHODS.get(name)
+        if method is None:
+            raise AttributeError(f"a {type(self).__name__.lower()} has no attribute `{name}`")
+        return functools.partial(method, self)
+
     def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         meaning = _meaning(function)
         if meaning is not None:
@@ -45,6 +58,19 @@ class OfNumPy:
             return _like(_functions().LIKE[function], *args, **kwargs)
         arrays, options = _plain((args, kwargs))
         return function(*arrays, **options)
+
+
+def method_of_tensors(name: str) -> Any:
+    """In interpret mode the language's, else NumPy's."""
+    of_array = getattr(np.ndarray, name)
+
+    @functools.wraps(of_array)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if interpreting.get():
+            return _functions().METHODS[name](self, *args, **kwargs)
+        return of_array(self.view(np.ndarray), *args, **kwargs)
+
+    return method
 
 
 def _functions() -> Any:

@@ -47,8 +47,12 @@ def _of(function: Callable[..., Any]) -> Callable[..., Any]:
     return of_floats
 
 
-def _flat(x: Any) -> Any:
-    return x if x.ndim == 1 else pl.reshape(pl.load(x), [-1])
+def flatten(a: Any) -> Any:
+    return pl.load(a) if a.ndim == 1 else pl.reshape(pl.load(a), [-1])
+
+
+def ravel(a: Any) -> Any:
+    return pl.reshape(a, [-1])
 
 
 def fabs(x: Any) -> Any:
@@ -138,12 +142,12 @@ def norm(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
 
 def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     given = a if dtype is None else a.astype(dtype)
-    return pl.cumsum(_flat(given)) if axis is None else pl.cumsum(given, axis)
+    return pl.cumsum(flatten(given)) if axis is None else pl.cumsum(given, axis)
 
 
 def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     given = a if dtype is None else a.astype(dtype)
-    return pl.cumprod(_flat(given)) if axis is None else pl.cumprod(given, axis)
+    return pl.cumprod(flatten(given)) if axis is None else pl.cumprod(given, axis)
 
 
 def _to_the_end(axis: int, rank: int) -> list[int]:
@@ -153,14 +157,14 @@ def _to_the_end(axis: int, rank: int) -> list[int]:
 
 def sort(a: Any, axis: int | None = -1) -> Any:
     if axis is None:
-        return pl.sort(_flat(a))
+        return pl.sort(flatten(a))
     axes = _to_the_end(axis, a.ndim)
     return pl.sort(a) if axis in (-1, a.ndim - 1) else pl.transpose(pl.sort(pl.transpose(a, axes)), axes)
 
 
 def argsort(a: Any, axis: int | None = -1) -> Any:
     if axis is None:
-        return pl.argsort(_flat(a))
+        return pl.argsort(flatten(a))
     axes = _to_the_end(axis, a.ndim)
     return pl.argsort(a) if axis in (-1, a.ndim - 1) else pl.transpose(pl.argsort(pl.transpose(a, axes)), axes)
 
@@ -174,7 +178,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def concatenate(arrays: Any, axis: int | None = 0) -> Any:
-    return pl.concat([_flat(a) for a in arrays]) if axis is None else pl.concat(list(arrays), axis)
+    return pl.concat([flatten(a) for a in arrays]) if axis is None else pl.concat(list(arrays), axis)
 
 
 def stack(arrays: Any, axis: int = 0) -> Any:
@@ -182,7 +186,7 @@ def stack(arrays: Any, axis: int = 0) -> Any:
 
 
 def outer(a: Any, b: Any) -> Any:
-    return pl.expand_dims(_flat(a), 1) * pl.expand_dims(_flat(b), 0)
+    return pl.expand_dims(flatten(a), 1) * pl.expand_dims(flatten(b), 0)
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int = -1) -> Any:
@@ -225,11 +229,17 @@ MEANING: dict[Any, Callable[..., Any]] = {
     np.count_nonzero: count_nonzero, np.linalg.norm: norm,
     np.cumsum: cumsum, np.cumprod: cumprod, np.sort: sort, np.argsort: argsort,
     np.clip: clip, np.where: where, np.reshape: pl.reshape, np.transpose: pl.transpose, np.flip: pl.flip,
-    np.squeeze: pl.squeeze, np.expand_dims: pl.expand_dims, np.broadcast_to: pl.broadcast_to,
+    np.ravel: ravel, np.squeeze: pl.squeeze, np.expand_dims: pl.expand_dims, np.broadcast_to: pl.broadcast_to,
     np.concatenate: concatenate, np.stack: stack, np.outer: outer, np.take_along_axis: take_along_axis,
 }  # fmt: skip
 """NumPy's functions, and what means the same for tiles, tensors and run-time numbers: functions of the language, of
 `operator` and `math`, and those above."""
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "std": std, "var": var, "cumsum": cumsum, "cumprod": cumprod, "argsort": argsort, "clip": clip, "round": pl.round,
+    "squeeze": pl.squeeze, "dot": operator.matmul, "flatten": flatten, "ravel": ravel, "copy": pl.load,
+}  # fmt: skip
+"""Methods of NumPy's arrays, as functions of a tile or tensor (a copy of a tensor is one in the body of a kernel)."""
 
 COMPILED: dict[Any, Callable[..., Any]] = {
     **{getattr(np, name): _of(getattr(math, name)) for name in (

@@ -20,7 +20,7 @@ from pto_jit.language import _subscript as subscript
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._annotations import tensor_spec
 from pto_jit.language._number import interpreting, plain, shown
-from pto_jit.language._numpy_calls import OfNumPy
+from pto_jit.language._numpy_calls import METHODS, OfNumPy, method_of_tensors
 from pto_jit.language._operators import Operators
 from pto_jit.language._places import site
 from pto_jit.language._tile_value import TileValue, outside
@@ -436,6 +436,8 @@ def _reduced(name: str) -> Any:
 
 for _name in ("sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin"):
     setattr(Tensor, _name, _reduced(_name))
+for _name in METHODS:
+    setattr(Tensor, _name, method_of_tensors(_name))
 
 
 def _mixed_indices() -> ShapeError:

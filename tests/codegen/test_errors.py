@@ -1233,9 +1233,6 @@ CAPTURED = np.arange(40.0)
         (rows, "PTO-N003", "loop over an index: `for i in pl.range(x.shape[0])`"),
         (shown, "PTO-N002", "f-strings that `pl.print`, `assert` and `pl.assert_` are given"),
         (lambda x: pl.zeros_like(x), "PTO-N017", "write `pl.zeros(x.shape, x.dtype)`"),  # type: ignore[attr-defined]
-        (lambda x: x.cumsum(), "PTO-N011", "write `pl.cumsum(x)`"),
-        (lambda x: x.flatten(), "PTO-N011", "write `x.reshape(-1)`"),
-        (lambda x: x.std(), "PTO-N011", "write `pl.sqrt(pl.mean(pl.square(x - pl.mean(x))))`"),
         (lambda x: x.swapaxes(0, 1), "PTO-N011", "write `pl.transpose(x, axes)`"),
         (lambda x: x.sume(), "PTO-N011", "did you mean `sum`?"),
         (lambda x: x.range(), "PTO-N011", "it has dtype, to, shape"),

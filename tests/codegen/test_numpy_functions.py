@@ -12,7 +12,8 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.error_pages import pages
-from pto_jit.language._numpy_functions import COMPILED, LIKE, MEANING, NEW
+from pto_jit.language import _numpy_calls
+from pto_jit.language._numpy_functions import COMPILED, LIKE, MEANING, METHODS, NEW
 
 DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
 UFUNCS = [f for f in (*MEANING, *COMPILED) if isinstance(f, np.ufunc) and f is not np.matmul]
@@ -166,6 +167,23 @@ def new(x):
     return a, b, c, d, e, np.arange(n), np.arange(1, n, 2), np.arange(n, dtype=np.float32)
 
 
+def methods(x):
+    return (x.std(), x.std(axis=1), x.var(0, ddof=1), x.cumsum(axis=1), x.cumprod(axis=0), x.clip(-1, 1), x.round(),
+            x.dot(x.T), x[0].argsort(), x[:1].squeeze(), x.flatten(), (x * 2).std(axis=0), (x + 1).cumsum(axis=0),
+            (x + 0).ravel(), (x + 1).clip(0, 2), (x[0] * 2).flatten())  # fmt: skip
+
+
+def copies(x):
+    a, b, c = x.copy(), np.copy(x[1:]), (x * 2).copy()
+    a[0, 0] = 100.0
+    b[...] = b * 2
+    a[2:].fill(7)
+    for i in range(2):
+        row = x[i].copy()
+        b[i] = row + 1
+    return a, b, c
+
+
 def softmax(x):
     e = np.exp(x - np.max(x, axis=-1, keepdims=True))
     return e / np.sum(e, axis=-1, keepdims=True)
@@ -179,7 +197,7 @@ def of_numbers(x):
 
 
 FUNCTIONS = [variance, deviation, sums, means, extremes, places, truths, norms, scans, orders, choices, shapes, joined,
-             products, like, new, softmax]  # fmt: skip
+             products, like, new, methods, copies, softmax]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
@@ -237,4 +255,9 @@ def test_what_the_language_lacks_is_refused(body: Any, code: str, message: str) 
 def test_the_page_of_the_error_lists_them() -> None:
     listed = pages()["PTO-T016"].text.split("run-time values):\n`")[1].split("`")[0].split()
     functions = {**MEANING, **COMPILED, **NEW, **LIKE}
-    assert sorted(listed) == sorted("linalg.norm" if f is np.linalg.norm else f.__name__ for f in functions)
+    names = ["linalg.norm" if f is np.linalg.norm else f.__name__ for f in functions]
+    assert sorted(listed) == sorted([*names, "copy"])
+
+
+def test_tensors_have_the_methods_of_tiles() -> None:
+    assert {*_numpy_calls.METHODS, "copy"} == METHODS.keys()

@@ -63,6 +63,11 @@ def attribute(cg: Generator, value: Any, name: str) -> Any:
                 return call(name, cg, (value, *args), kwargs)
 
             return BoundMethod(name, method)
+        from pto_jit.codegen.libraries import method as method_of_numpy  # few kernels need it
+
+        found = method_of_numpy(cg, value, name)
+        if found is not None:
+            return BoundMethod(name, found)
     kind = {Scalar: "scalar", Tile: "tile", Tensor: "tensor"}[type(value)]
     known = ["dtype", "to", *([] if isinstance(value, Scalar) else ["shape", "ndim", "size", "T", *_METHODS])]
     from difflib import get_close_matches  # an error is on its way: not every compilation's cost

@@ -264,7 +264,7 @@ def is_mask(item: Any) -> bool:
 def store_masked(
     cg: Generator, tensor: Tensor, mask: Tile | Tensor, rhs: Any, op: type[ast.operator] | None = None
 ) -> None:
-    """`tensor[mask] = rhs`, a number, or `tensor[mask] op= rhs`: all elements are written, chosen ones with new ones."""
+    """`tensor[mask] = rhs`, a number, or `tensor[mask] op= rhs`: all elements are written, some with what they were."""
     number = value_of(cg, rhs, "the value assigned")
     if not isinstance(number, Scalar):
         raise cg.error(TypeMismatchError, "a tile assigned through a mask", code="PTO-T039",
