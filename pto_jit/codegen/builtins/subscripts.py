@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pto_jit.codegen.builtins.memory import index_of, store_tile, tensor_of, tile_view, view
 from pto_jit.codegen.builtins.places import index_tile, look_up
@@ -256,7 +256,7 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     store_tile(cg, _spread(cg, tile, region.extents), region, [index(0)] * region.rank)
 
 
-def is_mask(item: Any) -> bool:
+def is_mask(item: Any) -> TypeGuard[Tile | Tensor]:
     """Whether an index says of every element, or row, whether it is meant."""
     return isinstance(item, (Tile, Tensor)) and item.dtype.kind == "b"
 
