@@ -136,7 +136,7 @@ class Assignments:
             builtins.store_subscript(g, base, item, value)
             return
         if isinstance(base, np.ndarray) and g.find_runtime((item, value)) is not None:
-            raise g.expressions.array_of_python((item, value))
+            raise g.expressions.array_of_python(base, (item, value))
         function = getattr(type(base), "__setitem__", None)
         if hasattr(function, "__code__"):
             g.inline(function, (base, item, value), {})

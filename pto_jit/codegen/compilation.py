@@ -61,7 +61,7 @@ def compile_program(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:
-        return _Compilation(fn, options or Options(), watch, quiet).run(params)
+        return _compiled(fn, params, options or Options(), watch, quiet)
     except RecursionError as error:
         raise CompilationError(
             f"`{fn.__name__}` is nested too deeply to be compiled",
@@ -71,6 +71,30 @@ def compile_program(
         ) from error
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _compiled(fn: FunctionType, params: Sequence[Param], options: Any, watch: Watch | None, quiet: bool) -> Program:
+    """The program, in which `np.zeros((4, 4))` and the like are arrays that Python makes while compiling, unless that
+    does not compile because of run-time values that these arrays meet: then they are tensors."""
+    tensors: frozenset[ast.AST] = frozenset()
+    before: CompilationError | None = None
+    while True:
+        compilation = _Compilation(fn, options, watch, quiet)
+        compilation.g.at_run_time = tensors
+        try:
+            return compilation.run(params)
+        except CompilationError as error:
+            more = compilation.g.met - tensors
+            if not more:
+                if before is None or _is_behind(error, before):
+                    raise
+                raise before from before.__cause__
+            tensors, before = tensors | more, error
+
+
+def _is_behind(error: CompilationError, before: CompilationError) -> bool:
+    """Whether a compilation came further than the one before it."""
+    return error.filename != before.filename or (error.lineno or 0) > (before.lineno or 0)
 
 
 class _Compilation:

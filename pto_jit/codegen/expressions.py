@@ -193,7 +193,7 @@ class Expressions:
             if found is not MISSING:
                 return found
         if isinstance(value, np.ndarray) and g.find_runtime(item) is not None:
-            raise self.array_of_python(item)
+            raise self.array_of_python(value, item)
         if is_runtime(item) and isinstance(value, (tuple, list, dict, str, range)):
             raise g.error(
                 CompilationError,
@@ -214,8 +214,9 @@ class Expressions:
         result = g.python(operator.getitem, value, item)
         return g.own(result) if isinstance(item, slice) and isinstance(result, list) else result
 
-    def array_of_python(self, met: Any) -> CompilationError:
+    def array_of_python(self, array: np.ndarray, met: Any) -> CompilationError:
         """The error for an array of NumPy that meets a run-time value as an index or as what it is to hold."""
+        self.g.meets(array)
         return self.g.error(
             TypeMismatchError,
             "an array of NumPy is a compile-time object here: it takes no run-time index and holds no run-time value",

@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from pto_jit.codegen.assignments import Assignments
 from pto_jit.codegen.calls import Calls
 from pto_jit.codegen.changes import Changes
@@ -93,6 +95,9 @@ class Generator:
         self.parameter_names: set[str] = set()
         self.spelling = Spelling({}, self.e.maker)
         self._owned: dict[int, tuple[Any, Region | None]] = {}
+        self.at_run_time: frozenset[ast.AST] = frozenset()  # calls of `np.zeros` and the like that make tensors
+        self.met: set[ast.AST] = set()  # those that made arrays which met run-time values
+        self._arrays: dict[int, tuple[np.ndarray, ast.AST]] = {}  # what they made, by identity
         self._cached_node: ast.AST | None = None
         self._cached_frame: Frame | None = None
         self._cached_loc = NOWHERE
@@ -254,6 +259,11 @@ class Generator:
     def made(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """The same, of a call in the program: new objects belong to this compilation, which may change them."""
         name = f"`{getattr(fn, '__name__', type(fn).__name__)}`"
+        if self.node in self.at_run_time:
+            from pto_jit.codegen.libraries import as_tensor
+
+            if (tensor := as_tensor(self, fn, args, kwargs)) is not MISSING:
+                return tensor
         changes = Changes(self, fn, (*args, *kwargs.values()))
         for iterator in changes.read:
             self.check_mutable(iterator, name)
@@ -263,7 +273,16 @@ class Generator:
         if not (isinstance(value, WITHOUT_ITEMS) or is_runtime(value)):
             for new in unshared(value):
                 self.own(new)
+        if type(value) is np.ndarray and self.node is not None:
+            self._arrays[id(value)] = value, self.node
         return value
+
+    def meets(self, array: Any) -> None:
+        """Note that an array, or a view of one, would have to be a tensor: it met a run-time value."""
+        while isinstance(array, np.ndarray):
+            if id(array) in self._arrays:
+                self.met.add(self._arrays[id(array)][1])
+            array = array.base
 
     def misused(self, error: RunTimeValueUsed, name: str = "this") -> CompilationError:
         """The user's error for a run-time value that Python tried to compute with, in a call of `name`."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pto_jit import language as pl
 from pto_jit.codegen import builtins
+from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.values import Tensor, Tile, is_runtime
 from pto_jit.dtypes import f64
 from pto_jit.errors import TypeMismatchError
@@ -30,8 +31,8 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
         return _like(g, functions.LIKE[fn], *args, **kwargs)
     if fn is np.copy and isinstance(args[0] if args else None, (Tile, Tensor)):
         return _copy(g, *args, **kwargs)
-    if known and fn in functions.NEW:
-        return (_full if fn is np.full else _new)(g, functions.NEW[fn], *args, **kwargs)
+    if (tensor := as_tensor(g, fn, args, kwargs)) is not MISSING:
+        return tensor
     from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
 
     raise g.error(
@@ -41,6 +42,15 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
         hint=instead_of(name),
         notes=g.origin(g.find_runtime((args, kwargs))),
     )
+
+
+def as_tensor(g: Generator, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `np.zeros(4)` and the like, of known extents, make at run time; MISSING for any other function."""
+    if not isinstance(fn, Hashable) or not {"shape", "fill_value", "dtype"}.issuperset(kwargs):
+        return MISSING
+    if fn in functions.NEW:
+        return (_full if fn is np.full else _new)(g, functions.NEW[fn], *args, **kwargs)
+    return g.inline(functions.arange, args, kwargs) if fn is np.arange else MISSING
 
 
 def method(g: Generator, value: Tile | Tensor, name: str) -> Callable[..., Any] | None:

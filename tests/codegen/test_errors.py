@@ -1203,8 +1203,7 @@ def pick(x):
 
 
 def keep(x):
-    t = np.zeros(4)
-    t[1:] = x[1:4]
+    CAPTURED[1:] = x[1:4]
 
 
 def mask(x):

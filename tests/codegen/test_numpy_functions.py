@@ -214,6 +214,80 @@ def test_functions_of_arrays(fn: Callable[..., Any], layout: str) -> None:
             np.testing.assert_allclose(np.asarray(g, np.float64), np.asarray(w, np.float64), rtol=2e-5, atol=2e-5)
 
 
+def held(x):
+    y = np.zeros((5, 7), np.float32)
+    y[...] = x
+    total = np.empty(5)
+    for i, row in enumerate(x):
+        total[i] = row.mean()
+    return y, total
+
+
+def counted(x):
+    bins = np.zeros(8, np.int64)
+    for row in x:
+        for v in row:
+            bins[int(v) + 3] += 1
+    return bins, np.arange(7) * x[0], np.full((5,), 2.0) + x[:, 0], np.ones((5, 1), np.int32) * x
+
+
+def two_kinds(x):
+    weights, sums = np.zeros(4), np.zeros(3)
+    for k in range(4):
+        weights[k] = k * 0.5
+    for i in range(3):
+        for k in range(4):
+            sums[i] += weights[k] * x[i, k]
+    return (sums,)
+
+
+def views(x):
+    y = np.ones((2, 3, 7))
+    first = y[0]
+    first[1] = x[0]
+    y[1][2, 1:] += x[1, 1:]
+    return (y,)
+
+
+@pytest.mark.parametrize("fn", [held, counted, two_kinds, views], ids=lambda f: f.__name__)
+def test_arrays_that_meet_run_time_values_are_tensors(fn: Callable[..., Any]) -> None:
+    for call in (pto.jit(fn), pto.jit(fn).interpret):
+        for g, w in zip(call(W), fn(W), strict=True):
+            assert g.dtype == w.dtype
+            np.testing.assert_allclose(g, w, rtol=1e-5)
+
+
+def test_others_are_made_while_compiling() -> None:
+    @pto.jit
+    def kernel(x):
+        extents = np.zeros(2, int)
+        extents[0] = 3
+        return pl.zeros([int(extents[0])], pl.f32) + x[0, 0], np.zeros(2)
+
+    made, plain = kernel(W)
+    assert made.shape == (3,) and plain.tolist() == [0, 0]
+
+
+def in_a_loop(x):
+    for i in range(len(x)):
+        row = np.zeros(7)
+        row[0] = x[i, 1]
+        x[i] = row
+
+
+def misspelled_behind(x):
+    y = np.zeros(3)
+    y[0] = x[0, 0]
+    return pl.maximun(y, 0)
+
+
+@pytest.mark.parametrize(("body", "code"), [(in_a_loop, "PTO-N067"), (misspelled_behind, "PTO-N017")])
+def test_the_error_is_the_one_that_counts(body: Any, code: str) -> None:
+    with pytest.raises(pto.CompilationError) as caught:
+        pto.jit(body).compile(W)
+    assert caught.value.code == code
+
+
 def test_functions_of_numbers_and_constants() -> None:
     for call in (pto.jit(of_numbers), pto.jit(of_numbers).interpret):
         assert call(W) == pytest.approx(of_numbers(W), rel=1e-5)
@@ -253,7 +327,7 @@ def test_what_the_language_lacks_is_refused(body: Any, code: str, message: str) 
 
 
 def test_the_page_of_the_error_lists_them() -> None:
-    listed = pages()["PTO-T016"].text.split("run-time values):\n`")[1].split("`")[0].split()
+    listed = pages()["PTO-T016"].text.split("are i32):\n`")[1].split("`")[0].split()
     functions = {**MEANING, **COMPILED, **NEW, **LIKE}
     names = ["linalg.norm" if f is np.linalg.norm else f.__name__ for f in functions]
     assert sorted(listed) == sorted([*names, "copy"])

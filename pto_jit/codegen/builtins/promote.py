@@ -49,6 +49,7 @@ def value_of(cg: Generator, value: Any, what: str = "operand") -> Value:
     if isinstance(value, (bool, int, float)):
         return cg.e.to_scalar(value)
     cg.python(not_a_symbol, value)
+    cg.meets(value)
     raise cg.error(
         TypeMismatchError,
         f"{what} is {describe(value)}, which is not a number, a tile or a tensor",
