@@ -37,11 +37,16 @@ class OfNumPy:
             name = _OPERATORS.get(ufunc)
             if name is not None:
                 return eager.elementwise(name, *inputs)
-            meaning = _meaning(ufunc)
+            meaning = self._meaning(ufunc)
             if meaning is not None:
                 return meaning(*inputs)
         arrays, options = _plain((inputs, kwargs))
         return getattr(ufunc, method)(*arrays, **options)
+
+    def _meaning(self, function: Any) -> Any:
+        """What the language has for a function: outside of kernels a tensor is an array of NumPy's."""
+        of_language = interpreting.get() or not isinstance(self, np.ndarray)
+        return _functions().MEANING.get(function) if of_language else None
 
     def __getattr__(self, name: str) -> Any:
         """The methods of NumPy's arrays that tiles do not have themselves."""
@@ -51,10 +56,10 @@ class OfNumPy:
         return functools.partial(method, self)
 
     def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        meaning = _meaning(function)
+        meaning = self._meaning(function)
         if meaning is not None:
             return meaning(*args, **kwargs)
-        if function in _functions().LIKE:
+        if interpreting.get() and function in _functions().LIKE:
             return _like(_functions().LIKE[function], *args, **kwargs)
         arrays, options = _plain((args, kwargs))
         return function(*arrays, **options)
@@ -77,10 +82,6 @@ def _functions() -> Any:
     from pto_jit.language import _numpy_functions  # which this package's functions make up
 
     return _numpy_functions
-
-
-def _meaning(function: Any) -> Any:
-    return _functions().MEANING.get(function)
 
 
 def _like(new: Any, prototype: Any, *value: Any, dtype: Any = None) -> Any:

@@ -125,8 +125,8 @@ def test_functions_of_numpy_look_into_tiles_while_a_kernel_is_interpreted() -> N
         functions = (np.sum, np.prod, np.max, np.min, np.mean, np.any, np.all, np.argmax, np.std)
         seen.update({f.__name__: float(f(tile)) for f in functions})
         seen["columns"] = np.asarray(np.max(tile, axis=0, keepdims=True)).tolist()
-        with pytest.raises(TypeError, match="`sum` of a tile takes no dtype"):
-            np.sum(tile, dtype=np.float64)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+            np.sum(tile, out=np.empty(()))
         return tile
 
     @pto.jit

@@ -209,7 +209,7 @@ class FoldWriter(RuleWriter):
         update = f"pto::{ATOMIC[op.op]}<{register_type(value.type.dtype)}>::apply({at}, {number});"
         for p in self.privatised:
             if p.param.name == tensor.name:
-                place = f"&{self.name(tensor.name)}_bins[{self._number_of(tensor, places)}]"
+                place = f"&{p.bins}[{self._number_of(tensor, places)}]"
                 update = f"pto::update_bin<pto::{ATOMIC[op.op]}, {p.macro}>({place}, {at}, {number});"
         self.text.line(f"if ({' && '.join(there)}) {update}" if there else update)
 
@@ -224,18 +224,20 @@ class FoldWriter(RuleWriter):
                 number = f"({number})"
         return number
 
-    def bins_macro(self, tensor: str) -> str:
-        """The macro that says for how many bins of a tensor there is room."""
-        return self.names.fresh(f"BINS_{self.name(tensor).upper()}")
+    def bins_names(self, tensor: str) -> tuple[str, str]:
+        """What the bins of a tensor are called, and the macro that says for how many of them there is room."""
+        name = self.name(tensor)
+        return self.names.fresh(f"{name}_bins"), self.names.fresh(f"BINS_{name.upper()}")
 
     def prologue(self) -> list[str]:
         """Where the bins of privatised tensors are."""
-        lines = ["PTO_SHARED_MEMORY(bins);"] if self.privatised else []
-        distance = ""
+        if not self.privatised:
+            return []
+        memory, distance = self.names.fresh("bins"), ""
+        lines = [f"PTO_SHARED_MEMORY({memory});"]
         for p in self.privatised:
-            name = self.name(p.param.name)
-            lines.append(f"{p.bin}* const {name}_bins = reinterpret_cast<{p.bin}*>(bins{distance});")
-            lines.append(f"pto::begin_bins<pto::{ATOMIC[p.update]}, {p.macro}>({name}_bins, {name});")
+            lines.append(f"{p.bin}* const {p.bins} = reinterpret_cast<{p.bin}*>({memory}{distance});")
+            lines.append(f"pto::begin_bins<pto::{ATOMIC[p.update]}, {p.macro}>({p.bins}, {self.name(p.param.name)});")
             distance += f" + {p.bytes} * {p.macro}"
         return lines
 
@@ -243,7 +245,7 @@ class FoldWriter(RuleWriter):
         """Combine the bins of a block with the elements of their tensors."""
         for p in self.privatised:
             name = self.name(p.param.name)
-            self.text.line(f"pto::end_bins<pto::{ATOMIC[p.update]}, {p.macro}>({name}_bins, {name});")
+            self.text.line(f"pto::end_bins<pto::{ATOMIC[p.update]}, {p.macro}>({p.bins}, {name});")
 
     def _stay_inside(self, tensor: Operand, indices: Collection[Operand]) -> None:
         """Leave the loop rather than read outside of a tensor: if that would happen, an earlier iteration has left."""

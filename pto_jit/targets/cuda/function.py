@@ -47,7 +47,8 @@ _FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}, "pto::fast_ratio({},
 GROUP = 16
 """Rows of the grid that blocks with operands in common take together: as high as wide where a device holds some 130
 blocks with tiles of 128 x 256."""
-_MACROS = frozenset("TR TC V WM WN Spread STAGES COVERED".split())
+_OWN = frozenset("TR TC V WM WN Spread STAGES COVERED memory into ahead".split())
+"""Macros and variables of kernels that have these names always."""
 
 
 class FunctionWriter:
@@ -69,7 +70,7 @@ class FunctionWriter:
         self.teamed = teamed
         self.elements = elements
         self.text = SourceText()
-        self.names = Identifiers(RESERVED | _MACROS)
+        self.names = Identifiers(RESERVED | _OWN)
         self.recipes = RecipeFunctions("PTO_FUNCTION", *(_FAST if fastmath else _EXACT))
         self.expressions = Expressions(self.recipes)
         self.sites: list[Site] = []

@@ -207,7 +207,7 @@ def write_kernel(
         writer.folds = folds
         writer.twins = {} if writer.elements else twins_of(func, facts, teamed=False)
         if writer.elements and chain:
-            writer.privatised = privatised_in(func, facts, writer.bins_macro)
+            writer.privatised = privatised_in(func, facts, writer.bins_names)
         writer.block(func.body)
         writer.end_bins()
         kernel = _kernel(func, file, writer, "elements" if writer.elements else "folds", {}, (), 1, facts, fastmath,

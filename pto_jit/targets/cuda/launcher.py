@@ -318,7 +318,7 @@ class HostWriter(CFunctionWriter):
 
     def wrapping(self, parameters: Sequence[str], body: str) -> str:
         """The function that enqueues gets the statements; around it, memory of a failed call is given back."""
-        name = f"{self.code.function.name}_enqueue"
+        name = self.code.names.fresh(f"{self.code.function.name}_enqueue")
         head = f"static int32_t {name}({', '.join(parameters)}) {{"
         self.module.functions.append((self.func.name, f"{wrapped(head, head.index('(') + 1)}\n{body}\n}}"))
         names = [p.rsplit(" ", 1)[1].lstrip("*") for p in parameters]

@@ -31,19 +31,20 @@ _ALONE = 4  # bins that are added at the end of a block, in rows, take as long a
 
 @frozen
 class Privatised:
-    """A tensor of which blocks may have bins: the parameter; the macro that is the room for bins; what updates an
-    element (`ATOMIC`); the type of a bin, and its bytes."""
+    """A tensor of which blocks may have bins: the parameter; what these and the macro that is the room for them are
+    called; what updates an element (`ATOMIC`); the type of a bin, and its bytes."""
 
     param: Var
+    bins: str
     macro: str
     update: str
     bin: str
     bytes: int
 
 
-def privatised_in(func: Func, facts: Facts, macro: Callable[[str], str]) -> tuple[Privatised, ...]:
+def privatised_in(func: Func, facts: Facts, names: Callable[[str], tuple[str, str]]) -> tuple[Privatised, ...]:
     """The parameters of a kernel without tiles that its statements do nothing with but update elements, all in one way;
-    macro: what that of a tensor is called."""
+    names: what the bins of a tensor, and the macro, are called."""
     updates: dict[str, set[str]] = {}
     for s in statements(func.body):
         tensors = {v.name for v in uses(s) if isinstance(v.type, TensorType)}
@@ -58,7 +59,7 @@ def privatised_in(func: Func, facts: Facts, macro: Callable[[str], str]) -> tupl
         ops = updates.get(p.name, set())
         if len(ops) == 1 and ops <= ATOMIC.keys() and isinstance(p.type, TensorType) and p.type.rank:
             kind, size = _bin(p.type.dtype)
-            out.append(Privatised(p, macro(p.name), next(iter(ops)), kind, size))
+            out.append(Privatised(p, *names(p.name), next(iter(ops)), kind, size))
     return tuple(out)
 
 
