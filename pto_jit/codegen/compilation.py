@@ -78,9 +78,10 @@ def _compiled(fn: FunctionType, params: Sequence[Param], options: Any, watch: Wa
     does not compile because of run-time values that these arrays meet: then they are tensors."""
     tensors: frozenset[ast.AST] = frozenset()
     before: CompilationError | None = None
+    heard = 0
     while True:
         compilation = _Compilation(fn, options, watch, quiet)
-        compilation.g.at_run_time = tensors
+        compilation.g.at_run_time, compilation.g.heard = tensors, heard
         try:
             return compilation.run(params)
         except CompilationError as error:
@@ -89,7 +90,7 @@ def _compiled(fn: FunctionType, params: Sequence[Param], options: Any, watch: Wa
                 if before is None or _is_behind(error, before):
                     raise
                 raise before from before.__cause__
-            tensors, before = tensors | more, error
+            tensors, before, heard = tensors | more, error, max(heard, compilation.g.said)
 
 
 def _is_behind(error: CompilationError, before: CompilationError) -> bool:

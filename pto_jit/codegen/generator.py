@@ -76,6 +76,7 @@ class Generator:
         self.warnings: list[tuple[str, Loc]] = []  # to be issued when the program is made
         self.speaks = False  # compiling it is to be seen: it prints, stops or warns of something to be fixed
         self.quiet = False  # the program was compiled before: nothing is printed again
+        self.said = self.heard = 0  # how often it spoke, and how often an earlier attempt did, which counts as heard
         self.tasks = False  # the body is divided into scopes that are to be tasks
         self.node: ast.AST | None = None
         self.wanted: dict[ast.AST, str] = {}  # expressions whose values are assigned to a name at once
@@ -111,6 +112,12 @@ class Generator:
         self.choices = Choices(self)
         self.loop_statements = Loops(self)
         self.recovery = Recovery(self)
+
+    def speak(self) -> bool:
+        """Whether to print, or to stop, where the program says so."""
+        self.speaks = True
+        self.said += 1
+        return not self.quiet and self.said > self.heard
 
     # -- places and errors --------------------------------------------------------------------------------------
 

@@ -66,8 +66,7 @@ def _dynamic_value(g: Generator, value: Any) -> Any:
 
 
 def _static_print(g: Generator, *values: Any, sep: str = " ", end: str = "\n") -> None:
-    g.speaks = True
-    if not g.quiet:
+    if g.speak():
         python.print(*(shown(g, value) for value in values), sep=sep, end=end)
 
 
@@ -96,8 +95,7 @@ def _static_assert(g: Generator, cond: Any, msg: Any = "") -> None:
 
 def _breakpoint_static(g: Generator) -> None:
     """Stop the compiler here; `names` shows what each variable stands for."""
-    g.speaks = True
-    if g.quiet:
+    if not g.speak():
         return
     python.print(f"{g.e.loc}: the compiler stops here; `names` holds the variables")
     names = {k: shown(g, v) for k, v in g.frame.vars.items() if not isinstance(v, Unusable)}

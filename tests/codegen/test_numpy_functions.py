@@ -268,6 +268,20 @@ def test_others_are_made_while_compiling() -> None:
     assert made.shape == (3,) and plain.tolist() == [0, 0]
 
 
+def test_what_a_program_says_while_it_is_compiled_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x):
+        pl.static_print("begins")
+        y, z = np.zeros(2), np.zeros(3)
+        y[0] = x[0, 0]
+        pl.static_print("goes on")
+        z[0] = y[0]
+        pl.static_print("ends")
+        return z
+
+    assert pto.jit(kernel)(W)[0] == W[0, 0]
+    assert capsys.readouterr().out.split("\n") == ["begins", "goes on", "ends", ""]
+
+
 def in_a_loop(x):
     for i in range(len(x)):
         row = np.zeros(7)

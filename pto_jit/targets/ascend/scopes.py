@@ -27,7 +27,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAMES = frozenset(
     """get_block_idx get_block_num get_subblockid flags set_flag wait_flag pipe_barrier trap half bfloat16_t Tile
     TileLeft TileRight TileAcc GlobalTensor Layout Rectangle pto Shape Stride DYNAMIC cores stream larger smaller modulo
-    floor_divide""".split()
+    floor_divide VECTOR_CORES CUBE_CORES AICORE event_t""".split()
 )
 
 
