@@ -136,6 +136,10 @@ def elementwise(name: str, *operands: Any) -> Any:
         return UNREAD
     values = [value_of(o, f"an operand of {name}") for o in operands]
     dtype = common_dtype(values)
+    if name == "pow" and type(operands[1]) is float and operands[1] == 0.5:
+        base = _dtype(values[0])
+        if base is not None and base.is_float:  # as in compiled code; what NumPy computes depends on its version
+            return elementwise("sqrt", operands[0])
     weak = all(_dtype(v) is None for v in values)
     if name in ops.FLOAT_ONLY or name == "atan2":
         dtype = f64 if weak else ops.float_dtype(dtype)

@@ -63,6 +63,8 @@ def test_functions_of_elements(fn: Any) -> None:
                 continue
             tried += 1
             wanted = fn(*operands)
+            if fn in (np.floor, np.ceil, np.trunc) and not dtype.startswith("float"):
+                wanted = operands[0]  # since NumPy 2.1; before that a float
             for call in (kernel, kernel.interpret, lambda *loaded: fn(*map(pl.load, loaded))):
                 _same(call(*operands), wanted)
     assert tried >= 2
