@@ -38,11 +38,18 @@ def _number(x: Any) -> Any:
     return pl.cast(x, pl.i8) if _known(x) is pl.bool_ else x
 
 
+def _beside(x: Any, others: Any) -> Any:
+    """An operand beside others: Python's floats make integers f64."""
+    dtype = _known(x)
+    wide = True in [_known(y) is None and isinstance(y, float) for y in others]
+    return pl.cast(x, pl.f64) if wide and dtype is not None and not dtype.is_float else _floating(x)
+
+
 def _of(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of `math` of one or two operands."""
 
     def of_floats(x: Any, *other: Any) -> Any:
-        return function(_floating(x), *[_floating(y) for y in other])
+        return function(_beside(x, other), *[_beside(y, (x,)) for y in other])
 
     return of_floats
 
@@ -63,12 +70,16 @@ def rint(x: Any) -> Any:
     return pl.round(_floating(x))
 
 
+def round(a: Any) -> Any:
+    return pl.cast(a, pl.f16) if _known(a) is pl.bool_ else pl.round(a)
+
+
 def square(x: Any) -> Any:
     return pl.square(_number(x))
 
 
 def fmod(x: Any, y: Any) -> Any:
-    return pl.fmod(_number(x), _number(y))
+    return pl.fmod(_number(x), _number(y)) if _known(x) is _known(y) else pl.fmod(x, y)
 
 
 def ldexp(x: Any, i: Any) -> Any:
@@ -121,7 +132,7 @@ def var(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) ->
         return pl.mean(squares, axis, keepdims)
     total = pl.sum(squares, axis, keepdims)
     axes = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return total / (math.prod([a.shape[k] for k in axes]) - ddof)
+    return total / pl.maximum(math.prod([a.shape[k] for k in axes]) - ddof, 0)
 
 
 def std(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
@@ -213,7 +224,7 @@ MEANING: dict[Any, Callable[..., Any]] = {
     **{getattr(np, name): getattr(pl, name) for name in (
         "exp exp2 expm1 log log1p log2 sqrt sin cos tan tanh floor ceil trunc sign isnan isinf isfinite maximum "
         "minimum").split()},
-    np.absolute: pl.abs, np.fabs: fabs, np.rint: rint, np.round: pl.round, np.around: pl.round, np.square: square,
+    np.absolute: pl.abs, np.fabs: fabs, np.rint: rint, np.round: round, np.around: round, np.square: square,
     np.fmod: fmod, np.arctan2: pl.atan2,
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv,
     np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: operator.pow, np.matmul: operator.matmul,
@@ -236,7 +247,7 @@ MEANING: dict[Any, Callable[..., Any]] = {
 `operator` and `math`, and those above."""
 
 METHODS: dict[str, Callable[..., Any]] = {
-    "std": std, "var": var, "cumsum": cumsum, "cumprod": cumprod, "argsort": argsort, "clip": clip, "round": pl.round,
+    "std": std, "var": var, "cumsum": cumsum, "cumprod": cumprod, "argsort": argsort, "clip": clip, "round": round,
     "squeeze": pl.squeeze, "dot": operator.matmul, "flatten": flatten, "ravel": ravel, "copy": pl.load,
 }  # fmt: skip
 """Methods of NumPy's arrays, as functions of a tile or tensor (a copy of a tensor is one in the body of a kernel)."""
