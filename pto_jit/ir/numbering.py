@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Functions that are the same program but for the names of their variables.
+"""Functions that are the same program but for the names of their variables, and perhaps for constants.
 
 Variables are numbered in the order of their appearance, as in::
 
@@ -9,12 +9,14 @@ Variables are numbered in the order of their appearance, as in::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from pto_jit.ir.nodes import (
     Break,
     Call,
+    Const,
     Continue,
     For,
     Func,
@@ -39,21 +41,27 @@ class Numbered:
     """A function with numbers for names.
 
     key: equal for functions that are the same program, whatever they and their variables are called; numbers: of the
-    variables, by name, in the order of their appearance; types: of the variables, in that order.
+    variables, by name, in the order of their appearance; types: of the variables, in that order; constants: those that
+    do not count, in the order of their appearance.
     """
 
     key: object
     numbers: dict[str, int]
     types: tuple[Type, ...]
+    constants: tuple[int, ...] = ()
 
 
-def numbered(func: Func) -> Numbered:
-    """A function with numbers for names; its places do not count."""
-    writer = _Writer()
+def numbered(func: Func, free: Callable[[Op], range] | None = None) -> Numbered:
+    """A function with numbers for names; its places in the source do not count.
+
+    free: the operands of an operation whose constants do not count: functions that differ in these have the same key.
+    """
+    writer = _Writer() if free is None else _FreeWriter(free)
     for field in _fields(Func):
         if field != "name":
             writer.value(getattr(func, field))
-    return Numbered((tuple(writer.key), tuple(writer.types)), writer.numbers, tuple(writer.types))
+    constants = tuple(writer.constants) if type(writer) is _FreeWriter else ()
+    return Numbered((tuple(writer.key), tuple(writer.types)), writer.numbers, tuple(writer.types), constants)
 
 
 @cache
@@ -109,3 +117,22 @@ class _Writer:
             known = self.numbers[var.name] = len(self.types)
             self.types.append(var.type)
         return known
+
+
+class _FreeWriter(_Writer):
+    """Writes constants that do not count as their types."""
+
+    def __init__(self, free: Callable[[Op], range]) -> None:
+        super().__init__()
+        self.free = free
+        self.constants: list[int] = []
+
+    def op(self, op: Op) -> None:
+        super().op(op)
+        free = self.free(op)
+        at = len(self.key) - len(op.results) - len(op.args)
+        for k in free:
+            constant = op.args[k]
+            if type(constant) is Const:
+                self.constants.append(int(constant.value))
+                self.key[at + k] = constant.type

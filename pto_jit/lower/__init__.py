@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Transformations of the loop IR, one file each; `pipeline` is their order.
 
-* `promises`, `outside`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `inline`: loops and scopes: promises
-  checked, and indices; loops exchanged and split, scopes moved, functions made
+* `promises`, `outside`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `alike`, `inline`: loops and scopes:
+  promises checked, and indices; loops exchanged and split, scopes moved, functions made, one for those that are alike
 * `if_conversion`, `unroll`, `ends`, `late`, `pivot`, `independent`, `scans`, `extrema`, `packs`, `kept`, `once`, `jam`:
   branches as selections, windows written out, least and greatest apart, extremes that take last what the iteration
   before has to give, loops divided at an element that all iterations read, sequential loops whose order cannot be seen,

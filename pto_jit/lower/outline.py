@@ -2,8 +2,7 @@
 """Make every in-core scope a function of its own, called where the scope stood.
 
 What the scope reads becomes parameters (tensors, views, scalars); scalars it computes that are read outside become
-results.  Tensors and views that are made in the scope and used outside are made before it.  Two inlined bodies of one
-named in-core function that are the same program become one function, whose places no longer say where it was called.
+results.  Tensors and views that are made in the scope and used outside are made before it.
 
 Before::
 
@@ -34,10 +33,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.errors import Loc
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
-from pto_jit.ir.numbering import numbered
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import (
     block_defs,
@@ -68,10 +65,6 @@ class _Outliner:
     """The names of functions."""
     tried: dict[str, int] = field(default_factory=dict)
     """The number that was tried last for a name."""
-    named: dict[object, int] = field(default_factory=dict)
-    """Of named functions, by name and by what is compared: the place in `made`."""
-    shared: set[int] = field(default_factory=set)
-    """Places in `made` of functions that are called from several places of the source."""
 
     def outline(self, func: Func) -> Func:
         uses = use_counts(func.body)
@@ -113,16 +106,10 @@ class _Outliner:
         )
         inner = tuple(Var(changed.get(p.name, p.name), p.type) for p in params)
         func = Func(scope.name, "incore", inner, types, body, scope.loc)
-        callee = self._add(func, scope.named)
+        callee = self._add(func)
         return Call(callee, params, results, scope.loc)
 
-    def _add(self, func: Func, named: bool) -> str:
-        if named:
-            key = func.name, numbered(func).key
-            place = self.named.get(key)
-            if place is not None:
-                return self._share(place, func.loc)
-            self.named[key] = len(self.made)
+    def _add(self, func: Func) -> str:
         name, count = func.name, self.tried.get(func.name, 0)
         while name in self.taken:
             count += 1
@@ -131,28 +118,6 @@ class _Outliner:
         self.taken.add(name)
         self.made.append(replace(func, name=name))
         return name
-
-    def _share(self, place: int, called: Loc) -> str:
-        """Another call, at `called`, of a function that was made."""
-        func = self.made[place]
-        if place not in self.shared and func.loc != called:
-            self.shared.add(place)
-            self.made[place] = _uncalled(func)
-        return func.name
-
-
-def _uncalled(func: Func) -> Func:
-    """`func`, whose places end inside of it: they do not go on to its own place, which is where it is called."""
-
-    def cut(loc: Loc) -> Loc:
-        if loc.caller is None:
-            return loc
-        return replace(loc, caller=None if loc.caller == func.loc else cut(loc.caller))
-
-    def visit(stmt: Stmt) -> Stmt:
-        return replace(stmt, loc=cut(stmt.loc))
-
-    return rewrite_func(func, visit)
 
 
 def _made_before(scope: Scope, uses: dict[str, int], assigned: Counter[str]) -> tuple[Op, ...]:

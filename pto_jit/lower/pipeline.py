@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from pto_jit.ir.nodes import Module
+from pto_jit.lower.alike import share_functions
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
@@ -67,7 +68,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("trimmed", _plain(simplify)),
     # out of loops whose places are final; while the allocations of the program are in sight, which share no memory
     ("hoisted", hoist_products),
-    ("outlined", _plain(outline_scopes)),
+    ("outlined", lambda module, decisions: share_functions(outline_scopes(module), decisions)),
     # the loops of a function are final, and its parameters what its target can compare
     ("independent", lambda module, decisions: _independent(_straightened(module), decisions)),
     # a product that accumulates in place is one operation of a fused group, not two

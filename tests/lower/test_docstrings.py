@@ -14,8 +14,9 @@ from pto_jit.ir.nodes import For, Func, Module, Scope, Stmt
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
-from pto_jit.ir.walk import map_funcs
+from pto_jit.ir.walk import map_funcs, rewrite_func
 from pto_jit.lower import (
+    alike,
     associate,
     chunk,
     coalesce,
@@ -79,6 +80,17 @@ def jammed(module: Module) -> Module:
     return map_funcs(module, visit)
 
 
+def alike_anywhere(module: Module) -> Module:
+    """Functions of a module that are alike are one, wherever they stand in its text."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        return replace(stmt, loc=module.funcs[0].loc)
+
+    together = map_funcs(module, lambda func: replace(rewrite_func(func, visit), loc=module.funcs[0].loc))
+    shared = alike.share_functions(together, [])
+    return module if shared is together else shared
+
+
 PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (split, lambda m: split.split_reductions(m, [])),
     (instrument, lambda m: instrument.check_promises(m, [])),
@@ -95,6 +107,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (associate, lambda m: associate.associate_products(m, [])),
     (invariant, lambda m: invariant.hoist_products(m, [])),
     (outline, outline.outline_scopes),
+    (alike, alike_anywhere),
     (simplify, simplify.simplify),
     (coalesce, coalesce.coalesce),
     (planes, planes.load_planes),
