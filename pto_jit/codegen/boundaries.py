@@ -9,6 +9,7 @@ where it is used (with its valid extents, kept in scalars); views move to where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeGuard
 
 from pto_jit.codegen.emit import I64, Emitter, index
 from pto_jit.codegen.remaking import remake_generated
@@ -53,6 +54,11 @@ def is_pure(op: Stmt) -> bool:
     )
 
 
+def _is_new(stmt: Stmt) -> TypeGuard[Op]:
+    """Whether a statement makes a tensor."""
+    return isinstance(stmt, Op) and stmt.op == "alloc"
+
+
 class _Grouper:
     """Forms scopes out of runs of tile operations."""
 
@@ -78,7 +84,7 @@ class _Grouper:
         return known
 
     def _compute(self, stmt: Stmt) -> frozenset[str]:
-        if isinstance(stmt, (Scope, Return)) or (isinstance(stmt, Op) and stmt.op == "alloc"):
+        if isinstance(stmt, (Scope, Return)) or _is_new(stmt):
             return frozenset({"host"})
         if isinstance(stmt, (Break, Continue)):
             return frozenset({"leave"})
@@ -87,7 +93,10 @@ class _Grouper:
             if any(isinstance(t, TileType) for t in types) or stmt.op in ("print", "assert"):
                 return frozenset({"core"})
             return frozenset({"memory"}) if effects(stmt.op) != "none" else frozenset()
-        inner = frozenset().union(*(self._features(s) for block in walk.blocks(stmt) for s in block))
+        within = [s for block in walk.blocks(stmt) for s in block]
+        if self.implicit:  # the array of an iteration is memory of the scope
+            within = [s for s in within if not _is_new(s)]
+        inner = frozenset().union(*map(self._features, within))
         return (inner - {"leave"}) | {"loop"} if isinstance(stmt, (For, While)) else inner
 
     def block(self, stmts: Sequence[Stmt]) -> Block:
@@ -130,7 +139,7 @@ class _Grouper:
 
     def _allocations_first(self, stmts: Sequence[Stmt]) -> list[Stmt]:
         """New tensors, and the extents they need, before everything else where that is possible."""
-        if not any(isinstance(s, Op) and s.op == "alloc" for s in stmts):
+        if not any(map(_is_new, stmts)):
             return list(stmts)
         local = {v.name for s in stmts for inner in walk.statements((s,)) for v in walk.defs(inner)}
         producer = {r.name: s for s in stmts if is_pure(s) for r in walk.defs(s) if r.name not in self.often}
@@ -149,7 +158,7 @@ class _Grouper:
             return True
 
         for stmt in stmts:
-            if isinstance(stmt, Op) and stmt.op == "alloc":
+            if _is_new(stmt):
                 wanted: dict[int, Stmt] = {}
                 if all(available(a, wanted) for a in stmt.args):
                     early.update(wanted)

@@ -12,6 +12,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.frames import MISSING, Frame, Unusable
 from pto_jit.codegen.merging import Disagreement, Exit, Phi, combine, copies, describe, joined_type, parts, rebuilt
@@ -28,7 +30,7 @@ from pto_jit.codegen.regions import (
     Status,
     Target,
 )
-from pto_jit.codegen.values import Scalar, Tile
+from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import bool_
 from pto_jit.errors import Loc, Note, ScheduleError
 from pto_jit.ir.nodes import Break, Const, Continue, If, Op, Operand, Return
@@ -279,7 +281,9 @@ class Control:
             for value, place in values
             if place is not None and not isinstance(value, Unusable)
         )
+        arrays = all(isinstance(v, (Tensor, np.ndarray)) for v, _ in values if not isinstance(v, Unusable))
         hint = problem.hint or (
+            f"copy the elements, if the shapes agree: `{name}[...] = `" if arrays else
             "a value that is not a number or tile is decided at compile time and cannot change under a run-time branch "
             "or loop; make the decision with a compile-time condition or select between numbers or tiles"
         )

@@ -31,7 +31,7 @@ from pto_jit.codegen.regions import Holder, LoopRecord, Region, Target
 from pto_jit.codegen.spelling import Spelling
 from pto_jit.codegen.statements import Statements
 from pto_jit.codegen.unshared import WITHOUT_ITEMS, unshared
-from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
+from pto_jit.codegen.values import RunTimeValueUsed, Scalar, Tile, is_runtime
 from pto_jit.errors import NOWHERE, CompilationError, Loc, Note, PtoError
 from pto_jit.ir import nodes
 from pto_jit.ir.types import ScalarType
@@ -98,6 +98,7 @@ class Generator:
         self._owned: dict[int, tuple[Any, Region | None]] = {}
         self.at_run_time: frozenset[ast.AST] = frozenset()  # calls of `np.zeros` and the like that make tensors
         self.met: set[ast.AST] = set()  # those that made arrays which met run-time values
+        self.new_tiles: dict[str, ast.AST] = {}  # tiles that NumPy would make as arrays, by name: where
         self._arrays: dict[int, tuple[np.ndarray, ast.AST]] = {}  # what they made, by identity
         self._cached_node: ast.AST | None = None
         self._cached_frame: Frame | None = None
@@ -267,9 +268,9 @@ class Generator:
         """The same, of a call in the program: new objects belong to this compilation, which may change them."""
         name = f"`{getattr(fn, '__name__', type(fn).__name__)}`"
         if self.node in self.at_run_time:
-            from pto_jit.codegen.libraries import as_tensor
+            from pto_jit.codegen.libraries import at_run_time
 
-            if (tensor := as_tensor(self, fn, args, kwargs)) is not MISSING:
+            if (tensor := at_run_time(self, fn, args, kwargs)) is not MISSING:
                 return tensor
         changes = Changes(self, fn, (*args, *kwargs.values()))
         for iterator in changes.read:
@@ -280,9 +281,24 @@ class Generator:
         if not (isinstance(value, WITHOUT_ITEMS) or is_runtime(value)):
             for new in unshared(value):
                 self.own(new)
-        if type(value) is np.ndarray and self.node is not None:
+        return self.array(value) if type(value) is np.ndarray else value
+
+    def array(self, value: np.ndarray) -> Any:
+        """A new array that Python made at the current place; a tensor if it is known to meet run-time values."""
+        if self.node in self.at_run_time:
+            from pto_jit.codegen.arrays import written_out
+
+            if (tensor := written_out(self, value)) is not MISSING:
+                return tensor
+        if self.node is not None:
             self._arrays[id(value)] = value, self.node
-        return value
+        return self.own(value) if value.base is None else value
+
+    def assigns_to(self, tile: Tile) -> None:
+        """Note that a tile would have to be a tensor, as one of its elements is assigned; which one it was made as is
+        not known of a variable that changes in a loop, so any may have been it."""
+        node = self.new_tiles.get(tile.var.name)
+        self.met.update(self.new_tiles.values() if node is None else (node,))
 
     def meets(self, array: Any) -> None:
         """Note that an array, or a view of one, would have to be a tensor: it met a run-time value."""
@@ -393,6 +409,10 @@ class Generator:
     def check_mutable(self, value: Any, what: str) -> None:
         """Refuse to change an object made outside the kernel, or outside the current run-time branch or loop."""
         found = self._owned.get(id(value))
+        part = value
+        while found is None and isinstance(part, np.ndarray):
+            part = part.base
+            found = self._owned.get(id(part))
         if found is None:
             raise self.error(
                 CompilationError,
@@ -401,6 +421,7 @@ class Generator:
                 hint="make a copy of it inside the kernel and change that",
             )
         if found[1] is not self.inner and self.inner is not None:
+            self.meets(value)
             tensor = "put what grows in a tensor and a counter (`v = pl.empty([most], pl.f32)`, `v[n] = e`, `n += 1`), "
             growing = tensor if isinstance(value, list) else ""
             anew = "with as many items, as `v = [a + 1 for a in v]`"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from pto_jit import language as pl
 from pto_jit.codegen import builtins
+from pto_jit.codegen.arrays import array, noted
 from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.values import Tensor, Tile, is_runtime
 from pto_jit.dtypes import f64
@@ -23,16 +23,24 @@ if TYPE_CHECKING:
 
 def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The value of `fn(*args, **kwargs)`, of which an argument is a run-time value."""
+    return noted(g, g.node, _called(g, fn, name, args, kwargs))
+
+
+def _called(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     known = isinstance(fn, Hashable)
     meaning = functions.MEANING.get(fn) or functions.COMPILED.get(fn) if known else None
     if meaning is not None:
         return g.inline(meaning, args, kwargs)
     if known and fn in functions.LIKE and args and is_runtime(args[0]):
         return _like(g, functions.LIKE[fn], *args, **kwargs)
-    if fn is np.copy and isinstance(args[0] if args else None, (Tile, Tensor)):
-        return _copy(g, *args, **kwargs)
+    if fn in (np.copy, np.array) and len(args) == 1 and isinstance(args[0], (Tile, Tensor)) and not kwargs:
+        return _copy(g, args[0])
     if (tensor := as_tensor(g, fn, args, kwargs)) is not MISSING:
         return tensor
+    if fn in (np.array, np.asarray) and {"dtype"}.issuperset(kwargs):
+        new = array(g, *args, **kwargs)
+        if new is not MISSING:
+            return new
     from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
 
     raise g.error(
@@ -42,6 +50,13 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
         hint=instead_of(name),
         notes=g.origin(g.find_runtime((args, kwargs))),
     )
+
+
+def at_run_time(g: Generator, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The tensor that `np.zeros(4)` and the like make, of an array that meets run-time values; MISSING for others."""
+    node = g.node
+    new = as_tensor(g, fn, args, kwargs)
+    return new if new is MISSING else noted(g, node, new)
 
 
 def as_tensor(g: Generator, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -56,7 +71,7 @@ def as_tensor(g: Generator, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def method(g: Generator, value: Tile | Tensor, name: str) -> Callable[..., Any] | None:
     """A method of NumPy's arrays that is not one of the language's; None for what kernels do not have."""
     if name == "copy":
-        return functools.partial(_copy, g, value)
+        return lambda: noted(g, g.node, _copy(g, value))
     function = functions.METHODS.get(name)
     if function is not None:
         return lambda *args, **kwargs: g.inline(function, (value, *args), kwargs)

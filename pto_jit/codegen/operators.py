@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pto_jit.codegen import builtins
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.items import Step
@@ -99,9 +101,11 @@ class Operators:
             if isinstance(left, (tuple, list, str)) or isinstance(right, (tuple, list, str)):
                 self._not_numbers(op, left, right)
             return builtins.binary(op, g, left, right)
-        if in_place and isinstance(left, (list, set, dict)):
+        if in_place and isinstance(left, (list, set, dict, np.ndarray)):
             g.check_mutable(left, "this assignment")
         result = g.python((IN_PLACE if in_place else BINARY)[op], left, right)
+        if isinstance(result, np.ndarray) and result is not left:
+            return g.array(result)
         return g.own(result) if isinstance(result, (list, set, dict)) and result is not left else result
 
     def in_place(self, op: type[ast.operator], left: Any, right: Any) -> Any:

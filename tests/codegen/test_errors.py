@@ -335,7 +335,7 @@ def an_object_changed_by_its_method_in_a_run_time_loop(x, y, n):
 
 @case()
 def an_array_changed_by_its_method_in_a_run_time_branch(x, y, n):
-    mine = np.zeros(3)
+    mine = np.arange(300) % 7
     if n > 2:
         mine.fill(1.0)  # error: PTO-N008: `fill` changes a compile-time ndarray under run-time control flow
 

@@ -91,9 +91,9 @@ def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Ten
     if not isinstance(fill, Scalar):
         raise cg.error(TypeMismatchError, f"pl.{what} fills with a number, got {describe(fill)}", code="PTO-T032",
                        hint="use `pl.broadcast_to` to spread a tile")  # fmt: skip
-    if cg.in_scope:
-        if not extents:
-            return fill  # type: ignore[return-value]  # a shape of () is a number
+    if cg.in_scope and not extents:
+        return fill  # type: ignore[return-value]  # a shape of () is a number
+    if cg.in_scope and cg.node not in cg.at_run_time:  # else an array of this iteration, whose elements are assigned
         return cg.e.tile("full", [fill.operand, *extents], extents=extents, generated=True)
     if not extents:
         raise cg.error(ShapeError, f"pl.{what} of shape () in orchestration: memory has at least one axis",

@@ -217,13 +217,15 @@ def _for_masks(items: list[Any], otherwise: str) -> str:
 
 _NEW_TENSOR = (
     "`pl.zeros` and the like make a tensor in statements of the kernel's own body; in loops, comprehensions, scopes "
-    "and functions that it calls they make a tile: build the new tile with `pl.where`, or make a tensor in the body"
+    "and functions that it calls they make a tile: build the new tile with `pl.where`, make a tensor in the body, or "
+    "an array of NumPy (`np.zeros(shape, dtype)`), which has elements that can be assigned anywhere"
 )
 
 
 def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     """`value[item] = rhs`."""
     if isinstance(value, Tile):
+        cg.assigns_to(value)
         made = cg.e.definitions.get(value.var.name)
         raise cg.error(TypeMismatchError, "an element of a tile cannot be assigned: tiles are values", code="PTO-T038",
                        hint=_NEW_TENSOR if made is not None and made.op == "full" else

@@ -165,6 +165,13 @@ class CCode(Code):
         )
         return CSlot(name, ctype)
 
+    def array(self, wish: str, ctype: str, count: int) -> str:
+        """The name of an array, declared at the start of the function."""
+        name = self.names.fresh(wish)
+        self.declared[name] = f"{ctype} *"
+        self.prologue.append(Line(1, f"{ctype} {name}[{count}];", name=name))
+        return name
+
     def named(self, value: CValue, wish: str = "n", text: str | None = None, keep: bool = False) -> CValue:
         """The same value as a name."""
         shown, level = (value.text, value.level) if text is None else (text, 0)

@@ -188,6 +188,10 @@ class CFunctionWriter(FunctionWriter):
         with self.code.at_entry():
             return self.code.pointer(f"({element} *){lift(pointer).at(15)}", element, name, keep=True)
 
+    def local_memory(self, name: str, dtype: DType, count: int) -> Any:
+        element = memory_ctype(dtype)
+        return CPointer(self.code.array(name, element, count), element)
+
     def tensor_memory(self, name: str, size: Index) -> Any:
         code = self.code
         slot = code.variable(name, "void *", "NULL")

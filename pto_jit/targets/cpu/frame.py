@@ -23,7 +23,7 @@ from pto_jit.lower.complete import Complete, complete_axes
 from pto_jit.lower.groups.fitting import fitting_axes
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import Code
-from pto_jit.targets.cpu.constants import I32, I64, PTR, VOID, Index, Text, Value, number, register_type, zero
+from pto_jit.targets.cpu.constants import I8, I32, I64, PTR, VOID, Index, Text, Value, number, register_type, zero
 from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import Elementwise
 from pto_jit.targets.cpu.module import ModuleWriter
@@ -191,6 +191,10 @@ class Frame:
         self.buffers.add(name)
         return True
 
+    def local_memory(self, name: str, dtype: DType, count: int) -> Value:
+        """Memory of the call, on its stack, for so many elements of a tensor made here."""
+        return self.code.alloca(ir.ArrayType(I8, count * dtype.bytes), name, align=ALIGN)
+
     def tensor_memory(self, name: str, size: Index) -> Value:
         """Memory of the launch for a tensor made here; made again, the tensor gives up what it had."""
         code = self.code
@@ -198,6 +202,21 @@ class Frame:
         with code.at_entry():
             code.b.store(zero(PTR), slot)
         self.heap.append(slot)
+        self.env["alloc " + name] = slot
+        if self.func.kind == "orchestration":
+            self._new_memory(name, slot, size)
+            return code.b.load(slot, typ=PTR)
+        held = code.alloca(I64, "held")  # nobody has the memory of the last iteration any more
+        with code.at_entry():
+            code.b.store(zero(I64), held)
+        wanted = as_i64(code.max(size, 1))
+        with code.when(code.b.icmp_signed(">", wanted, code.b.load(held, typ=I64)), likely=False):
+            self._new_memory(name, slot, size)
+            code.b.store(wanted, held)
+        return code.b.load(slot, typ=PTR)
+
+    def _new_memory(self, name: str, slot: Value, size: Index) -> None:
+        code = self.code
         old = code.b.load(slot, typ=PTR)
         with code.when(code.b.icmp_unsigned("!=", old, zero(PTR)), likely=False):
             code.b.store(zero(PTR), slot)
@@ -205,8 +224,6 @@ class Frame:
         pointer = code.call("pto_buffer_alloc", PTR, [code.worker, as_i64(code.max(size, 1))])
         self.got_memory(pointer)
         code.b.store(pointer, slot)
-        self.env["alloc " + name] = slot
-        return pointer
 
     def release_tensor(self, name: str, pointer: Value) -> None:
         """Give the memory of a tensor back."""

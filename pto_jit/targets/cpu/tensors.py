@@ -147,6 +147,10 @@ def new_extents(w: FunctionWriter, op: Op) -> tuple[Index, ...]:
     return tuple(values)
 
 
+ON_STACK = 4096
+"""Bytes that an array of one iteration, or call, may have on the stack, where LLVM keeps elements in registers."""
+
+
 def _alloc(w: FunctionWriter, op: Op) -> None:
     code = w.code
     result = op.results[0]
@@ -155,7 +159,10 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
     filled = bool(op.attr("filled"))
     extents = new_extents(w, op)
     size = code.bytes(dtype.bytes, extents)
-    pointer = w.tensor_memory(result.name, size)
+    if w.func.kind == "incore" and isinstance(size, int) and size <= ON_STACK:  # nothing outlives the call
+        pointer = w.local_memory(result.name, dtype, max(size // dtype.bytes, 1))
+    else:
+        pointer = w.tensor_memory(result.name, size)
     w.record_new(pointer, size)
     tensor = Tensor(dtype, pointer, extents, w.strides(dtype, extents))
     w.env[result.name] = tensor
