@@ -16,8 +16,8 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
   their callers, built functions
 * `indices`: comprehension statements
-* `libraries`, `arrays`, `numpy_names`: functions of NumPy and `math`, arrays that they make, and what to write for those
-  that kernels do not have
+* `libraries`, `arrays`, `numpy_names`: functions of NumPy and `math`, arrays that they make, and what to write for
+  those that kernels do not have
 * `control`, `regions`: run-time branches and early exits
 * `choices`: conditional expressions, and/or, functions as IR regions
 * `loops`, `loop_body`, `loop_results`, `iteration`, `counting`, `rotation`, `reductions`: loops
