@@ -8,7 +8,7 @@ compiled again with a tensor in its place, which each iteration has for itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import DType
+from pto_jit.ir.walk import TENSOR_VIEWS
 
 if TYPE_CHECKING:
     import ast
@@ -39,6 +40,33 @@ def noted(g: Generator, node: ast.AST | None, new: Any) -> Any:
     memory = g.inline(pl.empty, (builtins.attribute(g, new, "shape"), new.dtype))
     builtins.store_subscript(g, memory, ..., new)
     return memory
+
+
+def values_of(
+    g: Generator, name: str, tensor: Tensor, bound: Mapping[str, Any], live: frozenset[str] | None = None
+) -> Tile | None:
+    """What `name` holds where it gets another array on another path: the elements of the one it is here.
+
+    bound: what this path gives to names, where that is not what they had before; live: the names that are used
+    afterwards (None: any may be).  None where elements may not be the same as the array: another name or the caller may
+    change it.
+    """
+    root = _root(g, tensor)
+    if root not in g.e.allocated:
+        return None
+    for other, value in {**g.frame.vars, **bound}.items():
+        used = other != name and (live is None or other in live)
+        if used and isinstance(value, Tensor) and _root(g, value) == root:
+            return None
+    return builtins.call("load", g, (tensor,), {})
+
+
+def _root(g: Generator, tensor: Tensor) -> str:
+    """The variable of the tensor that a view is a part of."""
+    name = tensor.var.name
+    while (op := g.e.definitions.get(name)) is not None and op.op in TENSOR_VIEWS:
+        name = op.args[0].name  # type: ignore[union-attr]
+    return name
 
 
 def array(g: Generator, items: Any, dtype: Any = None) -> Any:

@@ -189,6 +189,8 @@ class Control:
             if live is not None and holder is g.frame and name not in live:
                 value: Any = va if va is vb else dead(name, loc)
             else:
+                if va is not vb and (isinstance(va, Tensor) or isinstance(vb, Tensor)):
+                    va, vb = self._value(name, va, vb, a, live), self._value(name, vb, va, b, live)
                 value = self.meet(name, [(va, pa, a.status), (vb, pb, b.status)], phis, holder, hold=hold)
             merged.append((key, value, place))
         for path, side in enumerate((a, b)):
@@ -204,6 +206,18 @@ class Control:
                 g.unbind(holder, name)
             else:
                 g.bind(holder, name, value, place)
+
+    def _value(self, name: str, value: Any, other: Any, side: Branch, live: frozenset[str] | None) -> Any:
+        """What one side of a branch gives to a name that is a tile or another array on the other side."""
+        if not isinstance(value, Tensor) or not isinstance(other, (Tensor, Tile)):
+            return value
+        from pto_jit.codegen.arrays import values_of  # few kernels need it
+
+        bound = {n: v for (holder, n), (v, _) in side.changes.items() if holder is self.g.frame}
+        block = self.g.e.push(side.block)
+        tile = values_of(self.g, name, value, bound, live)
+        self.g.e.pop(block)
+        return value if tile is None else tile
 
     def meet(
         self,
@@ -281,6 +295,8 @@ class Control:
             for value, place in values
             if place is not None and not isinstance(value, Unusable)
         )
+        for value, _ in values:
+            self.g.meets(value)
         arrays = all(isinstance(v, (Tensor, np.ndarray)) for v, _ in values if not isinstance(v, Unusable))
         hint = problem.hint or (
             f"copy the elements, if the shapes agree: `{name}[...] = `" if arrays else

@@ -211,10 +211,9 @@ class RunTimeLoop:
         phis = [*(p for c in self.carried for p in c.phis), *self.results.phis]
         for k, item in enumerate(exits):
             item.place.path = k + 1
-            block = g.e.push()
+            block = g.e.push(item.place.statements)
             copies(g.e, phis, k + 1, self.loc)
             g.e.pop(block)
-            item.place.statements = block
         g.control.define_before([p for p in self.results.phis if p.sources[0] is None], self.loc)
         copies(g.e, phis, 0, self.loc)
         if self.kind == "parallel":
@@ -294,6 +293,9 @@ class RunTimeLoop:
                     raise g.error(CompilationError, value.message, code=value.code, hint=value.hint, notes=value.notes)
                 values[k] = item.header  # unset on this path: whoever reads it is told
 
+            elif isinstance(value, Tensor) and isinstance(item.header, Tile):
+                values[k] = self._elements(item.key, value, exits[k])
+
         def leaf(items: Sequence[Any]) -> Any:
             header = items[0]
             if isinstance(header, Tensor):
@@ -302,6 +304,9 @@ class RunTimeLoop:
                 raise Disagreement("a tensor chosen at run time", "load from it or store to it inside the loop")
             phi = next(p for p in item.phis if p.holds(header))
             if isinstance(header, Tile):
+                if any(isinstance(v, Tensor) for v in items[1:]):
+                    raise Disagreement("a tile and a tensor", "copy the elements of the array: "
+                                       f"`{item.key[1]}[...] = `, or take its values: `pl.load` of it")  # fmt: skip
                 self._check_extents(item, header, items[1:])
             phi.sources = [phi.sources[0], *items[1:]]
             return header
@@ -333,9 +338,23 @@ class RunTimeLoop:
                         ),
                     )
 
+    def _elements(self, key: Key, array: Tensor, at: LoopExit) -> Tensor | Tile:
+        """What a carried tile gets where an iteration ends with an array that it made."""
+        from pto_jit.codegen.arrays import values_of  # few kernels need it
+
+        e = self.g.e
+        frame = self.g.frame  # what only the iteration knows is set anew in the next one, but not after a break
+        bound = {name: value for (holder, name), value in at.values.items()
+                 if holder is frame and (at.kind == "break" or name in frame.vars)}  # fmt: skip
+        block = e.push(at.place.statements)
+        tile = values_of(self.g, key[1], array, bound)
+        e.pop(block)
+        return array if tile is None else tile
+
     def _mismatch(self, item: Carried, problem: Disagreement) -> CompilationError:
         g = self.g
         holder, name = item.key
+        g.meets(item.before)
         subject = "the state of a reduction" if isinstance(holder, Target) else f"`{name}`"
         places = [self.changes.get(item.key, (None, None))[1]]
         place = next((p for p in places if p is not None and p is not item.place), None)

@@ -229,7 +229,7 @@ def a_tensor_and_none_meet(x, y, n):
 
 @case(TypeMismatchError)
 def arrays_of_numpy_meet(x, y, n):
-    v = np.zeros(2) if n > 2 else np.ones(2)  # error: PTO-T002: this expression has no one type here: a compile-time ndarray
+    v = np.arange(300) % 7 if n > 2 else np.ones(300) * 3  # error: PTO-T002: this expression has no one type here: a compile-time ndarray
 
 
 @case()

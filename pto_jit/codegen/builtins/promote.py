@@ -64,6 +64,7 @@ def tile_of(cg: Generator, value: Any, what: str) -> Tile:
         return load_all(cg, value)
     if isinstance(value, Tile):
         return value
+    cg.meets(value)
     raise cg.error(
         TypeMismatchError,
         f"{what} takes a tile, got {describe(value)}",
