@@ -434,6 +434,15 @@ def test_every_width_gives_the_same_bits(dtype: str, width: int) -> None:
         assert same_bits(ours, widest).all(), name
 
 
+@pytest.mark.parametrize("name", ["log", "log2", "log1p", "pow"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_one_lane_does_not_wait_for_special_cases(dtype: str, name: str) -> None:
+    for width, branches in ((1, True), (4, False)):
+        module = ir.Module()
+        _loop(module, RECIPES[name], dtype, width, scalef=False)
+        assert ("vecmath.seldom" in str(module)) == branches
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="vscalef is an x86 instruction")
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_scaling_by_parts_gives_the_same_bits_as_the_instruction(dtype: str) -> None:

@@ -219,6 +219,25 @@ class VectorEmitter:
     def select(self, mask: Mask, x: Any, y: Any) -> Any:
         return self.builder.select(mask, x, y)
 
+    def aside(self, value: Value, exceptions: Callable[[], Mask], whole: Callable[[], Value]) -> Value | None:
+        if self.width > 1:
+            return None
+        builder = self.builder
+        mask = exceptions()
+        before = builder.block
+        seldom = builder.append_basic_block("vecmath.seldom")
+        after = builder.append_basic_block("vecmath.join")
+        builder.cbranch(mask, seldom, after).set_weights([1, 2000])
+        builder.position_at_end(seldom)
+        other = whole()
+        last = builder.block
+        builder.branch(after)
+        builder.position_at_end(after)
+        result = builder.phi(self._float)
+        result.add_incoming(value, before)
+        result.add_incoming(other, last)
+        return result
+
     # Integers.
     def bits(self, x: Value) -> Int:
         return self.builder.bitcast(x, self._int)

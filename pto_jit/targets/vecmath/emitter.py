@@ -162,6 +162,17 @@ class Emitter(Protocol):
         ...
 
 
+def mostly(b: Emitter, value: Value, exceptions: Callable[[], Mask], whole: Callable[[], Value]) -> Value:
+    """`whole()`, which is `value` where the mask `exceptions()` does not hold, and it seldom does.
+
+    An emitter may have a method `aside(value, exceptions, whole)` that gives the same by a branch, None where it does
+    not pay: what is computed from the result of one lane does not wait for the exceptions then.
+    """
+    aside = getattr(b, "aside", None)
+    result = None if aside is None else aside(value, exceptions, whole)
+    return whole() if result is None else result
+
+
 def magic(b: Emitter, plus: int = 0) -> Value:
     """1.5 * 2**(mantissa bits): x + magic holds x rounded to an integer, ties to even, in its low mantissa bits.
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pto_jit.targets.vecmath.coefficients import EXP, EXP2, EXPM1_TAIL, LN2, LOG2E
 from pto_jit.targets.vecmath.emitter import LOWEST, Emitter, Int, Mask, Value, magic
@@ -19,9 +20,8 @@ def reduce_by_ln2(b: Emitter, x: Value, most: int | None = None) -> tuple[Value,
     more bits than x.
     """
     shifted = b.fma(x, b.const(LOG2E), magic(b))
-    if most is not None:  # of numbers that are positive, as these are, the bits have the same order
-        whole, limit = b.bits(shifted), b.bits(magic(b, most))
-        shifted = b.from_bits(b.select(b.ilt(limit, whole), limit, whole))
+    if most is not None:
+        shifted = b.min(magic(b, most), shifted)
     n = b.sub(shifted, magic(b))
     high, low = LN2[b.dtype]
     return n, b.fma(n, b.const(-low), b.fma(n, b.const(-high), x)), b.bits(shifted)
@@ -44,6 +44,14 @@ def limited_exponent(b: Emitter, x: Value) -> tuple[Value, Mask | None]:
     return _limited_below(b, b.min(b.const(high), x), low, LOWEST[b.dtype])
 
 
+def _above_one(b: Emitter, r: Value, coefficients: Sequence[float]) -> Value:
+    """The polynomial whose first coefficient is 1: a short one in as few operations as there are, a long one in groups
+    that do not wait for each other."""
+    if b.dtype == "f32":
+        return horner(b, r, coefficients)
+    return b.fma(r, estrin(b, r, coefficients[1:]), b.const(coefficients[0]))
+
+
 def exp(b: Emitter, x: Value) -> Value:
     """e**x.
 
@@ -52,14 +60,14 @@ def exp(b: Emitter, x: Value) -> Value:
     low, most = (-104.0, 129) if b.dtype == "f32" else (-746.0, 1025)
     x, kept = _limited_below(b, x, low, LOWEST[b.dtype] * math.log(2.0))
     n, r, _ = reduce_by_ln2(b, x, most)
-    return b.ldexp(horner(b, r, EXP[b.dtype]), n, kept)
+    return b.ldexp(_above_one(b, r, EXP[b.dtype]), n, kept)
 
 
 def exp2(b: Emitter, x: Value) -> Value:
     """2**x."""
     x, kept = limited_exponent(b, x)
     n = b.sub(b.add(x, magic(b)), magic(b))
-    return b.ldexp(horner(b, b.sub(x, n), EXP2[b.dtype]), n, kept)
+    return b.ldexp(_above_one(b, b.sub(x, n), EXP2[b.dtype]), n, kept)
 
 
 def exp2_of_reduced(b: Emitter, r: Value) -> Value:

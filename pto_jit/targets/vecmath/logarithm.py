@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from pto_jit.targets.vecmath.coefficients import ATANH, LN2, LOG1P, LOG2_1P, LOG2E_PARTS
-from pto_jit.targets.vecmath.emitter import Emitter, Int, Value
+from pto_jit.targets.vecmath.emitter import Emitter, Int, Mask, Value, mostly
 from pto_jit.targets.vecmath.polynomial import estrin
 
 _SQRT_HALF_BITS = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
@@ -25,36 +25,44 @@ def split(b: Emitter, x: Value) -> tuple[Value, Value]:
     """(k, f) with x = 2**k (1 + f), for a positive finite x, subnormal too."""
     mantissa = _MANTISSA[b.dtype]
     subnormal = b.lt(x, b.const(2.0 ** (-126 if b.dtype == "f32" else -1022)))
-    x = b.select(subnormal, b.mul(x, b.const(2.0**mantissa)), x)
-    k = exponent(b, x)
-    f = b.sub(b.from_bits(b.isub(b.bits(x), b.shl(k, mantissa))), b.const(1.0))
-    return b.add(b.to_float(k), b.select(subnormal, b.const(-float(mantissa)), b.const(0.0))), f
+    normal = mostly(b, x, lambda: subnormal, lambda: b.select(subnormal, b.mul(x, b.const(2.0**mantissa)), x))
+    shift = b.const(0.0)
+    shift = mostly(b, shift, lambda: subnormal, lambda: b.select(subnormal, b.const(-float(mantissa)), shift))
+    k = exponent(b, normal)
+    f = b.sub(b.from_bits(b.isub(b.bits(normal), b.shl(k, mantissa))), b.const(1.0))
+    return b.add(b.to_float(k), shift), f
 
 
-def log1p_tail(b: Emitter, f: Value) -> Value:
-    """log(1 + f) - f."""
+def log1p_tail(b: Emitter, f: Value, plus: Value) -> Value:
+    """log(1 + f) - f + plus, where plus is small beside f or f is not small."""
     square = b.mul(f, f)
     if b.dtype == "f32":
-        return b.mul(square, estrin(b, f, LOG1P["f32"]))
+        return b.fma(square, estrin(b, f, LOG1P["f32"]), plus)
     s = b.div(f, b.add(f, b.const(2.0)))
     z = b.mul(s, s)
     half_square = b.mul(square, b.const(0.5))
-    series = b.mul(z, estrin(b, z, ATANH["f64"]))
-    return b.sub(b.mul(s, b.add(half_square, series)), half_square)
+    return b.fma(s, b.fma(z, estrin(b, z, ATANH["f64"]), half_square), b.sub(plus, half_square))
 
 
 def at_the_edges(b: Emitter, x: Value, result: Value, zero: float) -> Value:
     """`result`, and for a logarithm that has its pole at `zero` what it is there, below, and at infinity."""
-    result = b.select(b.eq(x, b.const(math.inf)), x, result)
-    outside = b.select(b.eq(x, b.const(zero)), b.const(-math.inf), b.const(math.nan))
-    return b.select(b.gt(x, b.const(zero)), result, outside)
+
+    def edges() -> Value:
+        upper = b.select(b.eq(x, b.const(math.inf)), x, result)
+        outside = b.select(b.eq(x, b.const(zero)), b.const(-math.inf), b.const(math.nan))
+        return b.select(b.gt(x, b.const(zero)), upper, outside)
+
+    def at_one() -> Mask:
+        return b.mask_not(b.mask_and(b.gt(x, b.const(zero)), b.lt(x, b.const(math.inf))))
+
+    return mostly(b, result, at_one, edges)
 
 
 def log(b: Emitter, x: Value) -> Value:
     """The natural logarithm: k ln 2 + log(1 + f)."""
     k, f = split(b, x)
     high, low = LN2[b.dtype]
-    fraction = b.add(f, b.fma(k, b.const(low), log1p_tail(b, f)))
+    fraction = b.add(f, log1p_tail(b, f, b.mul(k, b.const(low))))
     return at_the_edges(b, x, b.fma(k, b.const(high), fraction), 0.0)
 
 
@@ -65,7 +73,7 @@ def log2(b: Emitter, x: Value) -> Value:
     if b.dtype == "f32":
         tail = b.mul(b.mul(f, f), estrin(b, f, LOG2_1P["f32"]))
     else:
-        tail = b.mul(log1p_tail(b, f), b.const(high))
+        tail = b.mul(log1p_tail(b, f, b.const(0.0)), b.const(high))
     fraction = b.fma(f, b.const(high), b.fma(f, b.const(low), tail))
     return at_the_edges(b, x, b.add(k, fraction), 0.0)
 
@@ -80,6 +88,6 @@ def log1p(b: Emitter, x: Value) -> Value:
     f = b.fma(inverse, x, b.sub(inverse, b.const(1.0)))
     high, low = LN2[b.dtype]
     n = b.to_float(k)
-    fraction = b.add(f, b.fma(n, b.const(low), log1p_tail(b, f)))
+    fraction = b.add(f, log1p_tail(b, f, b.mul(n, b.const(low))))
     result = b.copysign(b.fma(n, b.const(high), fraction), x)
     return at_the_edges(b, x, result, -1.0)

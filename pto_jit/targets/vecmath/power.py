@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from pto_jit.targets.vecmath.coefficients import ATANH_POW, ATANH_POW_LOW, LOG2E_PARTS
-from pto_jit.targets.vecmath.emitter import Emitter, Mask, Value, magic
+from pto_jit.targets.vecmath.emitter import Emitter, Mask, Value, magic, mostly
 from pto_jit.targets.vecmath.exponential import exp2_of_reduced, limited_exponent
 from pto_jit.targets.vecmath.logarithm import split
 from pto_jit.targets.vecmath.polynomial import clamp, estrin, fast_two_sum, two_product
@@ -56,6 +56,7 @@ def _is_integral(b: Emitter, x: Value) -> Mask:
 
 def pow(b: Emitter, x: Value, y: Value) -> Value:
     """x**y with the special cases of C's Annex F."""
+    zero, infinity, one = b.const(0.0), b.const(math.inf), b.const(1.0)
     # No power beyond the limit is finite and not zero, except of 1; and all such y are even, as infinity counts.
     limit = 2.0**40 if b.dtype == "f32" else 2.0**70
     exponent = clamp(b, y, -limit, limit)
@@ -65,17 +66,23 @@ def pow(b: Emitter, x: Value, y: Value) -> Value:
     product_low = b.fma(exponent, low, product_low)
     limited, kept = limited_exponent(b, product)
     n = b.sub(b.add(limited, magic(b)), magic(b))
-    r = b.add(b.sub(limited, n), b.select(b.eq(limited, product), product_low, b.const(0.0)))
-    result = b.ldexp(exp2_of_reduced(b, r), n, kept)
+    r = b.add(b.sub(limited, n), b.select(b.eq(limited, product), product_low, zero))
+    plain = b.ldexp(exp2_of_reduced(b, r), n, kept)
 
-    zero, infinity, one = b.const(0.0), b.const(math.inf), b.const(1.0)
-    falling = b.lt(y, zero)
-    result = b.select(b.eq(size, zero), b.select(falling, infinity, zero), result)
-    result = b.select(b.eq(size, infinity), b.select(falling, zero, infinity), result)
-    integral = _is_integral(b, exponent)
-    odd = b.mask_and(integral, b.mask_not(_is_integral(b, b.mul(exponent, b.const(0.5)))))
-    result = b.select(odd, b.copysign(result, x), result)
-    negative = b.mask_and(b.lt(x, zero), b.gt(x, b.const(-math.inf)))
-    invalid = b.mask_or(b.mask_or(b.ne(x, x), b.ne(y, y)), b.mask_and(negative, b.mask_not(integral)))
-    result = b.select(invalid, b.const(math.nan), result)
-    return b.select(b.mask_or(b.eq(x, one), b.eq(y, zero)), one, result)
+    def any_power() -> Value:
+        falling = b.lt(y, zero)
+        result = b.select(b.eq(size, zero), b.select(falling, infinity, zero), plain)
+        result = b.select(b.eq(size, infinity), b.select(falling, zero, infinity), result)
+        integral = _is_integral(b, exponent)
+        odd = b.mask_and(integral, b.mask_not(_is_integral(b, b.mul(exponent, b.const(0.5)))))
+        result = b.select(odd, b.copysign(result, x), result)
+        negative = b.mask_and(b.lt(x, zero), b.gt(x, b.const(-math.inf)))
+        invalid = b.mask_or(b.mask_or(b.ne(x, x), b.ne(y, y)), b.mask_and(negative, b.mask_not(integral)))
+        result = b.select(invalid, b.const(math.nan), result)
+        return b.select(b.mask_or(b.eq(x, one), b.eq(y, zero)), one, result)
+
+    def special() -> Mask:
+        finite = b.mask_and(b.lt(x, infinity), b.lt(b.abs(y), infinity))
+        return b.mask_not(b.mask_and(b.gt(x, zero), finite))
+
+    return mostly(b, plain, special, any_power)
