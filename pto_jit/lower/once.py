@@ -53,12 +53,27 @@ Known = dict[Element, Var]
 
 def read_once(block: Block) -> Block:
     """A block in which no element is read again that a variable has already."""
-    return _block(block, {})
+    return _block(_moved(block), {})
 
 
 def _block(block: Block, known: Known) -> Block:
-    moved = tuple(s for stmt in block for s in _in_front(stmt))
-    result = tuple(_statement(s, known) for s in moved)
+    return _or_itself(block, tuple(_statement(s, known) for s in block))
+
+
+def _moved(block: Block) -> Block:
+    """A block in which what loops read early stands in front of them; each loop is looked at once."""
+    return _or_itself(block, tuple(s for stmt in block for s in _in_front(_with_moved(stmt))))
+
+
+def _with_moved(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, (If, For, While)):
+        return stmt
+    inner = blocks(stmt)
+    moved = tuple(map(_moved, inner))
+    return stmt if all(a is b for a, b in zip(inner, moved, strict=True)) else with_blocks(stmt, moved)
+
+
+def _or_itself(block: Block, result: Block) -> Block:
     same = len(result) == len(block) and all(a is b for a, b in zip(block, result, strict=True))
     return block if same else result
 

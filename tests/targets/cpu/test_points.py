@@ -135,3 +135,53 @@ def test_what_no_iteration_wants_is_not_read_outside() -> None:
     wanted = np.zeros(20)
     sums_of_pairs(p, q, wanted, 3.0)
     np.testing.assert_array_equal(out, wanted)
+
+
+def inside_polygon(p, corners, inside):
+    """The coordinates of a point are read by the condition, and again by what it guards beside others."""
+    n = corners.shape[0]
+    for i in range(p.shape[0]):
+        crossings = 0
+        before = n - 1
+        for k in range(n):
+            if (corners[k, 1] > p[i, 1]) != (corners[before, 1] > p[i, 1]):
+                slope = (corners[before, 0] - corners[k, 0]) / (corners[before, 1] - corners[k, 1])
+                if p[i, 0] < slope * (p[i, 1] - corners[k, 1]) + corners[k, 0]:
+                    crossings += 1
+            before = k
+        inside[i] = crossings
+
+
+def above_others(p, corners, inside):
+    for i in range(p.shape[0]):
+        count = 0
+        for k in range(corners.shape[0]):
+            if corners[k, 0] > p[i, 0]:
+                if p[i, 1] < p[i, 0]:
+                    count += 1
+        for k in range(corners.shape[0]):
+            if corners[k, 1] > 0.5 and inside[i] < k:
+                count += 1
+        inside[i] = count
+
+
+def many_elements(p, corners, inside):
+    """More of them than are read early."""
+    for i in range(p.shape[0]):
+        count = 0
+        for k in range(corners.shape[0]):
+            for m in range(1, 13):
+                if corners[k, 0] * 12 > m and corners[k, 1] < p[i, m - 1] + p[i, m % 12]:
+                    count += m
+        inside[i] = count
+
+
+@pytest.mark.parametrize("kernel", [inside_polygon, above_others, many_elements])
+def test_elements_read_for_certain_and_in_branches_are_different_variables(kernel) -> None:
+    rng = np.random.default_rng(5)
+    for points in (1, 8, 203):
+        p, corners = rng.random((points, 12)), rng.random((20, 2))
+        got, wanted = np.zeros(points, np.int32), np.zeros(points, np.int32)
+        pto.jit(kernel)(p, corners, got)
+        kernel(p, corners, wanted)
+        np.testing.assert_array_equal(got, wanted)
