@@ -8,6 +8,7 @@ from functools import partial
 
 from pto_jit.ir.nodes import Module
 from pto_jit.lower.alike import share_functions
+from pto_jit.lower.borders import part_borders
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
@@ -42,9 +43,10 @@ def _independent(module: Module, decisions: list[Decision]) -> Module:
     return find_independent(divide_at_pivots(module, decisions), decisions)
 
 
-def _straightened(module: Module) -> Module:
-    """Branches first: what is unrolled is without.  Then the loops around are innermost, perhaps with branches."""
-    without = convert_ifs(module)
+def _straightened(module: Module, decisions: list[Decision]) -> Module:
+    """Branches first, those that only borders have before all: what is unrolled is without.  Then the loops around are
+    innermost, perhaps with branches."""
+    without = convert_ifs(part_borders(module, decisions))
     unrolled = unroll_extrema(without)
     return wait_last(separate_ends(without if unrolled is without else convert_ifs(unrolled)))
 
@@ -70,7 +72,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("hoisted", hoist_products),
     ("outlined", lambda module, decisions: share_functions(outline_scopes(module), decisions)),
     # the loops of a function are final, and its parameters what its target can compare
-    ("independent", lambda module, decisions: _independent(_straightened(module), decisions)),
+    ("independent", lambda module, decisions: _independent(_straightened(module, decisions), decisions)),
     # a product that accumulates in place is one operation of a fused group, not two
     ("coalesced", _plain(partial(coalesce, rounds=True))),
     # grouping follows the final order of operations

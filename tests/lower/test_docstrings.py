@@ -18,6 +18,7 @@ from pto_jit.ir.walk import map_funcs, rewrite_func
 from pto_jit.lower import (
     alike,
     associate,
+    borders,
     chunk,
     coalesce,
     ends,
@@ -114,6 +115,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (fuse, fuse.fuse),
     (rows, fuse.fuse),
     (pivot, lambda m: pivot.divide_at_pivots(m, [])),
+    (borders, lambda m: borders.part_borders(m, [])),
     (recompute, lambda m: map_funcs(m, recompute.recompute)),
     (viewed, viewed.view_once),
     (views, views.move_views),

@@ -159,6 +159,8 @@ def above_others(p, corners, inside):
             if corners[k, 0] > p[i, 0]:
                 if p[i, 1] < p[i, 0]:
                     count += 1
+                else:
+                    count += 2
         for k in range(corners.shape[0]):
             if corners[k, 1] > 0.5 and inside[i] < k:
                 count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Region, Var, While
@@ -239,20 +239,33 @@ def _most(func: Func, loop: For) -> int | None:
     """A bound of the number of iterations, where it is known."""
     if not isinstance(loop.step, Const) or loop.step.value == 0:
         return None
-    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
-        return len(range(int(loop.start.value), int(loop.stop.value), int(loop.step.value)))
-    if not isinstance(loop.stop, Var):
-        return None
     made: dict[str, Op] = {r.name: s for s in statements(func.body) if isinstance(s, Op) for r in s.results}
-    ends: list[Operand] = [loop.stop]
-    op = made.get(loop.stop.name)
-    if op is not None and op.op == "min":
-        ends += op.args
-    for end in ends:
-        op = made.get(end.name) if isinstance(end, Var) else None
-        if op is not None and op.op == "add" and op.args[0] == loop.start and isinstance(op.args[1], Const):
-            return max(0, int(op.args[1].value)) // abs(int(loop.step.value))
-    return None
+    step = int(loop.step.value)
+    ends = (loop.start, loop.stop) if step > 0 else (loop.stop, loop.start)
+    distance = _distance(*ends, made)
+    return None if distance is None else -(-max(0, distance) // abs(step))
+
+
+def _distance(start: Operand, stop: Operand, made: Mapping[str, Op], depth: int = 4) -> int | None:
+    """What `stop - start` does not exceed, where that is known, or is negative."""
+    if isinstance(start, Const) and isinstance(stop, Const):
+        return int(stop.value) - int(start.value)
+    first = made.get(start.name) if isinstance(start, Var) else None
+    last = made.get(stop.name) if isinstance(stop, Var) else None
+    if last is not None and last.op == "add" and last.args[0] == start and isinstance(last.args[1], Const):
+        return int(last.args[1].value)
+    if first is not None and first.op == "sub" and first.args[0] == stop and isinstance(first.args[1], Const):
+        return int(first.args[1].value)
+    if depth == 0:
+        return None
+    found: list[int | None] = []
+    if last is not None and last.op == "min":
+        found += [_distance(start, end, made, depth - 1) for end in last.args]
+    if first is not None and first.op == "max":
+        found += [_distance(end, stop, made, depth - 1) for end in first.args]
+    if first is not None and first.op == "min" and stop in first.args:  # it is not behind the stop
+        found += [_distance(end, stop, made, depth - 1) for end in first.args if end != stop]
+    return min((max(0, d) for d in found if d is not None), default=None)
 
 
 def write_loop(w: FunctionWriter, loop: For) -> bool:
