@@ -7,10 +7,10 @@ and a processor's lanes may be one iteration each: a product written as three lo
 along the columns although each sum stays in order.  What an inner loop without carried variables has is left to the
 optimiser, which takes the iterations of innermost loops together by itself; these are the loops around a loop or a
 `while` that carries something, innermost ones with functions such as `exp` and reads at indices read from memory (the
-optimiser compares where accesses may lie, and does not know that of such reads), innermost ones that store to narrow
-elements under conditions (for which many processors have no masks), and innermost ones that carry running extremes or
-running sums of integers (`scans`), look for a greatest or least element (`extrema`), or store what they keep of their
-elements side by side (`packs`).
+optimiser compares where accesses may lie, and does not know that of such reads), innermost ones with functions such as
+`sin`, which call another for large arguments, innermost ones that store to narrow elements under conditions (for which
+many processors have no masks), and innermost ones that carry running extremes or running sums (`scans`), look for a
+greatest or least element (`extrema`), or store what they keep of their elements side by side (`packs`).
 
 What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
 (`For.proof` of a sequential loop).
@@ -36,6 +36,7 @@ from pto_jit.semantic.races import roots
 from pto_jit.slotted import replace
 
 _MOST = 48  # accesses of a loop whose pairs are worth comparing
+_CALLING = frozenset("sin cos tan fmod mod floordiv".split())
 
 
 def find_independent(module: Module, decisions: list[Decision]) -> Module:
@@ -86,14 +87,19 @@ class _Finder:
         found = self.dependences.found.loop_of(source)
         if found is None or len(self.dependences.found.inside(found)) > _MOST:
             return loop
-        running = [s.var.name for s in scans(source, self.root)]
+        carried = scans(source, self.root)
+        running = [s.var.name for s in carried]
         sought = [] if running else carried_by(source) if extrema(source) else []
         answer = self.dependences.may_run_parallel(found, apart=True, but=[*running, *sought])
         if not answer.proven:
             return loop
         reason = f"several iterations at a time where the arguments do not share memory: {answer.reason}"
-        if running:
-            reason += f" but {_names(running)}, whose grouping does not matter"
+        grouped = [s.var.name for s in carried if not s.in_order]
+        if grouped:
+            reason += f" but {_names(grouped)}, whose grouping does not matter"
+        ordered = [s.var.name for s in carried if s.in_order]
+        if ordered:
+            reason += f" but {_names(ordered)}, of which one iteration follows the other"
         if sought:
             reason += f" but {_names(sought)}, for which one iteration decides"
         self.decisions.append(Decision("schedule", (source_name(loop.var.name),), True, reason, loop.loc))
@@ -114,7 +120,7 @@ def _is_candidate(loop: For, root: Root) -> bool:
     if loops:
         if not any(isinstance(s, While) or _carried(s) or kept_elements(s) for s in loops):
             return False
-    elif not (_gathers(inside) or _stores_narrow(inside)):
+    elif not (_gathers(inside) or _stores_narrow(inside) or any(map(_calls, inside))):
         return False
     if _carried(loop):
         return False
@@ -133,6 +139,14 @@ def _carried(loop: For) -> bool:
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(f"`{source_name(name)}`" for name in names)
+
+
+def _calls(stmt: Stmt) -> bool:
+    """Whether an operation on floats has a slow path: the optimiser takes no iterations together that may call it."""
+    if not isinstance(stmt, Op) or stmt.op not in _CALLING or not stmt.results:
+        return False
+    kind = stmt.results[0].type
+    return isinstance(kind, ScalarType) and kind.dtype.is_float
 
 
 def _gathers(body: Sequence[Stmt]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Running extremes and running sums of integers: variables that a loop carries and vectors can compute.
+"""Running extremes and running sums: variables that a loop carries and vectors can compute.
 
 ``m = max(m, x[i]); y[i] = m`` waits in every iteration for the one before.  But where the order of operands is all that
 counts, and not how they are grouped, several iterations have theirs together in as many steps as their number has bits
@@ -7,6 +7,9 @@ counts, and not how they are grouped, several iterations have theirs together in
 for all, sums of integers, which wrap, and operations on bits are the same to the last bit.
 
 ``if x[i] > m: m = x[i]`` is such an extreme, too: a selection (`if_conversion`), which no NaN wins.
+
+Sums and products of floats stay in the order of the iterations, one after the other; where what is added takes long to
+compute, as `exp` does, vectors of it are worth that.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from pto_jit.dtypes import bool_
+from pto_jit.dtypes import bool_, f32, f64
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
-from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.ir.walk import defs, operands, rename, substitute, uses
+from pto_jit.lower.cost import DEAR
 from pto_jit.slotted import frozen
 
 PREFIX = "prefix"
@@ -32,6 +36,8 @@ BEFORE = "before"
 
 _ORDERED = frozenset(["max", "min", "maximum", "minimum"])
 OF_INTEGERS = frozenset(["add", "and", "or", "xor"])
+IN_ORDER = frozenset(["add", "sub", "mul"])
+"""Of floats: computed lane after lane."""
 
 
 _SELECTED = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}
@@ -49,6 +55,16 @@ class Scan:
     turned: bool
     kind: str
 
+    @property
+    def in_order(self) -> bool:
+        """Whether iterations are combined one after the other."""
+        return is_in_order(self.kind, self.var.type)
+
+
+def is_in_order(kind: str, typ: Type) -> bool:
+    """Whether an update of this kind depends on how operands are grouped."""
+    return kind in IN_ORDER and isinstance(typ, ScalarType) and typ.dtype in (f32, f64)
+
 
 Root = Callable[[str], str]
 """The tensor that a tensor is a view of, by name."""
@@ -63,8 +79,14 @@ def scans(loop: For, root: Root) -> tuple[Scan, ...]:
     made = Counter(v.name for s in body for v in defs(s))
     carried = [v for v in free_vars(loop.body) if v.name in made]
     found = [_scan(body, var, made) for var in carried]
-    known = tuple(s for s in found if s is not None and _sliced(body, s, made, {v.name for v in carried}, root))
+    names = {v.name for v in carried}
+    known = tuple(s for s in found if s is not None and _is_worth_it(s, _sliced(body, s, made, names, root)))
     return known if len(known) == len(found) else ()
+
+
+def _is_worth_it(scan: Scan, element: list[Op]) -> bool:
+    """element: the operations that make it; none where vectors cannot compute them."""
+    return any(op.op in DEAR for op in element) if scan.in_order else bool(element)
 
 
 def _scan(body: list[Op], var: Var, made: Counter[str]) -> Scan | None:
@@ -90,11 +112,14 @@ def _scan(body: list[Op], var: Var, made: Counter[str]) -> Scan | None:
         return None
     element = last.args[mine.index(False)] if test is None else last.args[1]
     makes = makers.get(element.name) if isinstance(element, Var) else None
+    scan = Scan(var, last, element, mine[0] is False, kind)
+    if scan.in_order:
+        return scan if makes is not None and not (scan.turned and kind == "sub") else None
     others = sum(1 for s in body for a in operands(s) if isinstance(a, Var) and a.name in (*same, last.results[0].name)
                  and s is not last and s is not test and not _is_copy(s))  # fmt: skip
     if makes is None or not others:  # the optimiser knows the result, or takes the sum for itself
         return None
-    return Scan(var, last, element, mine[0] is False, kind)
+    return scan
 
 
 def _selected(select: Op, same: set[str], makers: dict[str, Op]) -> tuple[Op | None, str | None]:
@@ -125,10 +150,12 @@ def _is_copy(op: Op) -> bool:
 
 
 def _combines(op: Op) -> bool:
-    """Whether the grouping of such operations does not matter, to the last bit."""
+    """Whether the grouping of such operations does not matter, to the last bit, or they are kept in order."""
     kind = op.results[0].type if op.results else None
     if not isinstance(kind, ScalarType) or len(op.args) != 2 or any(a.type != kind for a in op.args):
         return False
+    if is_in_order(op.op, kind):
+        return True
     return op.op in _ORDERED | (OF_INTEGERS if kind.dtype.kind in "iu" else frozenset()) and kind.dtype != bool_
 
 

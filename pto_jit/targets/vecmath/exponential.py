@@ -46,10 +46,11 @@ def limited_exponent(b: Emitter, x: Value) -> tuple[Value, Mask | None]:
 
 def _above_one(b: Emitter, r: Value, coefficients: Sequence[float]) -> Value:
     """The polynomial whose first coefficient is 1: a short one in as few operations as there are, a long one in groups
-    that do not wait for each other."""
+    that do not wait for each other, with the first two terms, in which its error is, as in the short one."""
     if b.dtype == "f32":
         return horner(b, r, coefficients)
-    return b.fma(r, estrin(b, r, coefficients[1:]), b.const(coefficients[0]))
+    one, slope, *rest = coefficients
+    return b.fma(b.fma(estrin(b, r, rest), r, b.const(slope)), r, b.const(one))
 
 
 def exp(b: Emitter, x: Value) -> Value:

@@ -86,13 +86,16 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug:
         return None
     running = scans(loop, w.root) if is_proven(loop) else ()
+    ordered = any(s.in_order for s in running)
+    if ordered and w.module.fast:
+        return None  # the loop vectoriser adds them up in any order
     packed = packs(loop, w.root) if is_proven(loop) and not running else None
     if packed is not None and not can_pack(w.module.host, packed.dtypes):
         return None
     if read_later(w.func, loop, packed.counters if packed is not None else [s.var for s in running]):
         return None
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
-    if any((_rounds(s.body) <= _UNROLLED and not (scans(s, w.root) or extrema(s))) or plan(w, s) for s in inner):
+    if any(_is_along(w, s) for s in inner):
         return None  # what the program has inside runs in vectors along its rows
     shared = not all(commutes(r.combine) for r in loop.reductions)
     if shared and not _can_share(loop):
@@ -125,7 +128,16 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     if not running or found is None:
         return found
     least = _LEAST if any(s.kind not in OF_INTEGERS for s in running) else _LEAST_SUM
-    return replace(found, running=True) if found.width >= least and not traits.math else None
+    return replace(found, running=True) if found.width >= least and (ordered or not traits.math) else None
+
+
+def _is_along(w: FunctionWriter, inner: For) -> bool:
+    """Whether a loop inside runs in vectors of its own iterations: lanes that each have a sum to themselves need not
+    take them one after the other."""
+    running = scans(inner, w.root)
+    if any(s.in_order for s in running):
+        return False
+    return (_rounds(inner.body) <= _UNROLLED and not (running or extrema(inner))) or plan(w, inner) is not None
 
 
 def _can_share(loop: For) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Running extremes and sums of lanes (`lower.scans`): every vector by itself in log2(lanes) steps, then combined with
-what was before it, which is all that one vector waits for."""
+what was before it, which is all that one vector waits for.  Sums of floats go from lane to lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.lower.scans import BEFORE
+from pto_jit.lower.scans import BEFORE, is_in_order
 from pto_jit.targets.cpu.constants import I1, I32, Value, nan, number, numbers, vector
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -41,6 +41,10 @@ class Prefixes:
             return [self._picked(x, y, range(self.width - 1, 2 * self.width - 1)) for x, y in pairs]
         kind = str(op.attr("op"))
         first = self._before[name] = self.w.scalar(var)
+        if is_in_order(kind, typ):
+            out, last = self._in_order(kind, typ.dtype, first, vectors)
+            self.w.define(var, last)
+            return out
         if kind in _COMPARED:
             out = self._selected(kind, first, vectors)
         elif typ.dtype.kind == "f":
@@ -49,6 +53,20 @@ class Prefixes:
             out = self._running(kind, typ.dtype, first, vectors)
         self.w.define(var, b.extract_element(out[-1], number(I32, self.width - 1)))
         return out
+
+    def _in_order(
+        self, kind: str, dtype: DType, first: Value, vectors: Sequence[Value]
+    ) -> tuple[list[Value], Value]:
+        """Lane after lane; the vectors are dropped by the optimiser where nobody asks for what is on the way."""
+        b, carry, out = self.w.b, first, list[Value]()
+        for value in vectors:
+            together = ir.Constant(value.type, ir.Undefined)
+            for lane in range(self.width):
+                element = b.extract_element(value, number(I32, lane))
+                carry = self.w.ops.apply(kind, (carry, element), dtype, {}, dtype)
+                together = b.insert_element(together, carry, number(I32, lane))
+            out.append(together)
+        return out, carry
 
     def _running(self, kind: str, dtype: DType, first: Value, vectors: Sequence[Value]) -> list[Value]:
         """Integers, whose operands may change places."""
