@@ -70,6 +70,7 @@ from pto_jit.ir.walk import (
     rewrite_block,
     statements,
     use_counts,
+    uses,
     with_blocks,
 )
 from pto_jit.lower.decisions import Decision
@@ -287,14 +288,15 @@ class _Parting:
         if borders.last:
             upper = scalars.op("max", scalars.op("sub", loop.stop, index(borders.last)), lower, "before")
             upper = scalars.op("min", upper, loop.stop, "before")
+        inside, read, carried = def_counts(loop.body), use_counts(loop.body), {v.name for v in free_vars(loop.body)}
+        own = [name for name in sorted(block_defs(loop.body) - carried)
+               if self.made[name] == inside[name] and self.used[name] == read[name]]  # fmt: skip
+        self.used = self.used - Counter(v.name for s in statements(loop.body) if id(s) in borders.truths for v in uses(s))
         within = self.block(rewrite_block(loop.body, partial(_known, borders.truths)))
         parts = [(loop.start, lower, loop.body)] if borders.first else []
         parts.append((lower, upper, within))
         if borders.last:
             parts.append((upper, loop.stop, loop.body))
-        inside, read, carried = def_counts(loop.body), use_counts(loop.body), {v.name for v in free_vars(loop.body)}
-        own = [name for name in sorted(block_defs(loop.body) - carried)
-               if self.made[name] == inside[name] and self.used[name] == read[name]]  # fmt: skip
         out: list[Stmt] = [*scalars.done()]
         for k, (start, stop, body) in enumerate(parts):
             new = {name: self.names.fresh(name).name for name in (loop.var.name, *own)} if k else {}

@@ -115,11 +115,15 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
         source = args[0]
         if isinstance(source, Const):
             return source
-        # a copy stands for its source only if neither is ever assigned again
-        once = counts[source.name] == 1 or (source.name in params and counts[source.name] == 0)
-        return source if once else None
+        return _alias(source, counts, params)
     if op.op == "not" and isinstance(args[0], Const) and result.type == BOOL:
         return Const(not args[0].value, BOOL)
+    if op.op in ("and", "or") and result.type == BOOL:
+        for known_one, other in (args, args[::-1]):
+            if isinstance(known_one, Const):
+                decided = bool(known_one.value) == (op.op == "or")
+                return known_one if decided or isinstance(other, Const) else _alias(other, counts, params)
+        return None
     if result.type == I64 and len(args) == 2:
         a, b = args
         if isinstance(a, Const) and isinstance(b, Const):
@@ -133,6 +137,12 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
             return Const(bool(_COMPARE[op.op](int(a.value), int(b.value))), result.type)
         return Const(bool(_COMPARE[op.op](0, 0)), result.type) if a == b else None
     return None
+
+
+def _alias(source: Var, counts: Counter[str], params: set[str]) -> Var | None:
+    """A variable that another may stand for: neither is ever assigned again."""
+    once = counts[source.name] == 1 or (source.name in params and counts[source.name] == 0)
+    return source if once else None
 
 
 def _drop_dead(func: Func) -> Func:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -96,9 +97,22 @@ def changed_before(x, y):
             y[i, j] = x[i, j] if j < early - 1 else 2.0
 
 
+def window(x, y):
+    """Conditions of two loops, with `and`."""
+    n, m = x.shape
+    for i in range(n):
+        for j in range(m):
+            s = 0.0
+            for di in range(-1, 2):
+                for dj in range(-2, 3):
+                    if i + di >= 0 and i + di < n and j + dj >= 0 and j + dj < m:
+                        s = s * 0.5 + x[i + di, j + dj]
+            y[i, j] = s
+
+
 WITHIN: list[tuple[Any, bool]] = [
     (stencil, True), (causal, True), (ahead, True), (single_places, True), (carried, True), (changing_end, False),
-    (changed_before, False),
+    (changed_before, False), (window, True),
 ]  # fmt: skip
 
 
@@ -124,6 +138,19 @@ def test_what_lies_between_has_no_branches() -> None:
     within = [part for part in function.split("FOR ") if part.startswith("%j")]
     assert len(within) == 5  # of the first and the last row once, and in three parts of the others
     assert [part.count("IF ") for part in within] == [4, 2, 0, 2, 4]
+
+
+def test_parts_have_variables_of_their_own() -> None:
+    """So that what is between the borders is computed in vectors."""
+    x = np.zeros((4, 4))
+    compiled = pto.jit(window).compile(x, x.copy())
+    text = compiled.ir("independent")
+    loops = [part for part in text[text.index("@window_incore_0(%x") :].split("FOR ") if "%s" in part]
+    (middle,) = [k for k, part in enumerate(loops) if part.startswith("%dj") and "IF" not in part]
+    assert "sand" not in loops[middle]
+    assert re.search(r"<\d+ x double>", compiled.ir("llvm"))
+    sums = [set(re.findall(r"%s(?:\.\d+)*", part)) for part in loops if part.startswith("%j")]
+    assert all(a.isdisjoint(b) for k, a in enumerate(sums) for b in sums[k + 1 :])
 
 
 def test_few_iterations_stay_together() -> None:

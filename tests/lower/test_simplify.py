@@ -80,3 +80,23 @@ def test_scopes_do_not_need_what_stands_behind_a_jump() -> None:
     x, z, y = np.arange(4, dtype=np.float32), np.full(4, 9, np.float32), np.zeros(4, np.float32)
     in_scopes(y, x, z, 4)
     np.testing.assert_array_equal(y, x)
+
+
+@pto.jit
+def truths(y: pl.Tensor, n: pl.i64):
+    same = n
+    y[0] = 1.0 if (n == same) & (n > 3) else 2.0
+    y[1] = 1.0 if (n != same) & (n > 3) else 2.0
+    y[2] = 1.0 if (n > 3) | (n == same) else 2.0
+    y[3] = 1.0 if (n > 3) | (n != same) else 2.0
+
+
+def test_one_operand_decides_or_leaves_the_other() -> None:
+    for n, wanted in ((3, [2, 2, 1, 2]), (4, [1, 2, 1, 1])):
+        y = np.zeros(4, np.float32)
+        truths(y, n)
+        assert y.tolist() == wanted
+    compiled = truths.compile(y, 3)
+    assert "sand" in compiled.ir("source")
+    assert "sand" not in compiled.ir("simplified")
+    assert "sor" not in compiled.ir("simplified")
