@@ -291,7 +291,8 @@ class _Parting:
         inside, read, carried = def_counts(loop.body), use_counts(loop.body), {v.name for v in free_vars(loop.body)}
         own = [name for name in sorted(block_defs(loop.body) - carried)
                if self.made[name] == inside[name] and self.used[name] == read[name]]  # fmt: skip
-        self.used = self.used - Counter(v.name for s in statements(loop.body) if id(s) in borders.truths for v in uses(s))
+        decided = [s for s in statements(loop.body) if id(s) in borders.truths]
+        self.used = self.used - Counter(v.name for s in decided for v in uses(s))
         within = self.block(rewrite_block(loop.body, partial(_known, borders.truths)))
         parts = [(loop.start, lower, loop.body)] if borders.first else []
         parts.append((lower, upper, within))
