@@ -121,8 +121,9 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
     if op.op in ("and", "or") and result.type == BOOL:
         for known_one, other in (args, args[::-1]):
             if isinstance(known_one, Const):
-                decided = bool(known_one.value) == (op.op == "or")
-                return known_one if decided or isinstance(other, Const) else _alias(other, counts, params)
+                if bool(known_one.value) == (op.op == "or"):
+                    return known_one
+                return other if isinstance(other, Const) else _alias(other, counts, params)
         return None
     if result.type == I64 and len(args) == 2:
         a, b = args

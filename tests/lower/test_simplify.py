@@ -89,11 +89,13 @@ def truths(y: pl.Tensor, n: pl.i64):
     y[1] = 1.0 if (n != same) & (n > 3) else 2.0
     y[2] = 1.0 if (n > 3) | (n == same) else 2.0
     y[3] = 1.0 if (n > 3) | (n != same) else 2.0
+    y[4] = 1.0 if (n != same) | (n == same) else 2.0
+    y[5] = 1.0 if (n == same) & (n != same) else 2.0
 
 
 def test_one_operand_decides_or_leaves_the_other() -> None:
-    for n, wanted in ((3, [2, 2, 1, 2]), (4, [1, 2, 1, 1])):
-        y = np.zeros(4, np.float32)
+    for n, wanted in ((3, [2, 2, 1, 2, 1, 2]), (4, [1, 2, 1, 1, 1, 2])):
+        y = np.zeros(6, np.float32)
         truths(y, n)
         assert y.tolist() == wanted
     compiled = truths.compile(y, 3)
