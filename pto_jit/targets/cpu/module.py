@@ -10,7 +10,7 @@ from llvmlite import ir
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
 from pto_jit.ir.nodes import Block, Call, For, Fuse, Module, Op, Var
-from pto_jit.ir.types import TileType
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import statements
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.analysis import Aliasing, decides_once
@@ -94,9 +94,9 @@ class ModuleWriter:
             self.decided_once = self.decided_once or decides_once(body, var)
 
     def note_elements(self, function: ir.Function, loop: For) -> None:
-        """`function` gets a loop, which counts where it works on elements and on nothing else."""
+        """`function` gets a loop, which counts where it works on elements, or on numbers alone, and on nothing else."""
         types: set[Any] = set()
-        elements = False
+        elements, alone = False, True
         for stmt in statements(loop.body):
             if isinstance(stmt, (Call, Fuse)):
                 return
@@ -105,8 +105,9 @@ class ModuleWriter:
                 if any(isinstance(v.type, TileType) for v in operands) and stmt.op != "extract":
                     return
                 elements = elements or stmt.op in _ELEMENTS
+                alone = alone and all(isinstance(v.type, ScalarType) for v in operands)
                 types.update(v.type.dtype for v in operands)
-        if elements:
+        if elements or (alone and types):
             self.note_loop(function, loop.body, loop.var, of_indices=types <= {i64, bool_})
 
     def text(self) -> str:

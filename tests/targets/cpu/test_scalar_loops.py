@@ -272,3 +272,19 @@ def test_one_lane_that_is_left_writes_one_element(dtype: pto.DType, columns: int
     expected = (y.astype(np.float32) * 2).astype(y.dtype)
     doubled(y, 1)
     np.testing.assert_array_equal(y, expected)
+
+
+def test_loops_of_numbers_alone_are_optimised() -> None:
+    """As loops over elements are: here the sum, with `fastmath`, in vectors."""
+
+    def quarter_turn(n):
+        total = 0.0
+        for i in range(n):
+            x = (i + 0.5) / n
+            total += 1.0 / (1.0 + x * x)
+        return total / n
+
+    compiled = pto.jit(quarter_turn, fastmath=True, cache=False)
+    assert abs(compiled(1000) - np.pi / 4) < 1e-6
+    if host().triple.startswith("x86_64"):
+        assert "divpd" in compiled.compile(1000).ir("assembly")
