@@ -3,11 +3,12 @@
 
 * `promises`, `outside`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `alike`, `inline`: loops and scopes:
   promises checked, and indices; loops exchanged and split, scopes moved, functions made, one for those that are alike
-* `borders`, `if_conversion`, `unroll`, `ends`, `late`, `pivot`, `independent`, `scans`, `extrema`, `packs`, `kept`,
-  `once`, `jam`: first and last iterations apart, branches as selections, windows written out, least and greatest apart,
-  extremes that take last what the iteration before has to give, loops divided at an element that all iterations read,
-  sequential loops whose order cannot be seen, running extremes and sums, greatest and least elements, elements stored
-  side by side, elements as variables of a loop, and read once; several iterations together
+* `borders`, `if_conversion`, `unroll`, `ends`, `late`, `pivot`, `independent`, `scans`, `ordered`, `extrema`, `packs`,
+  `kept`, `once`, `jam`: first and last iterations apart, branches as selections, windows written out, least and
+  greatest apart, extremes that take last what the iteration before has to give, loops divided at an element that all
+  iterations read, sequential loops whose order cannot be seen, running extremes and sums, sums apart from what is
+  added, greatest and least elements, elements stored side by side, elements as variables of a loop, and read once;
+  several iterations together
 * `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `commuting`, `straight`, `dependence/`: partial results of parallel loops, functions that combine them
   in any order, and without branches; which iterations depend on each other

@@ -23,7 +23,7 @@ from pto_jit.slotted import mutable
 UNKNOWN = 32  # iterations, or elements along an axis, that only data decides
 _TRIPS = (1 << FACTOR_BITS) - 1  # more iterations or elements along an axis than this make no difference
 DEAR = frozenset("exp exp2 expm1 log log2 log1p sin cos tan tanh erf sigmoid silu gelu pow atan2 randn_at".split())
-_SLOW = frozenset("div floordiv mod fmod sqrt rsqrt reciprocal rand_at".split())
+SLOW = frozenset("div floordiv mod fmod sqrt rsqrt reciprocal rand_at".split())
 _CHEAP, _STEP = 400, 1000  # a scalar operation; one turn of a loop
 _LANES = 6  # what vectors gain on scalar code whose iterations are lanes
 _BYTE = 50  # memory traffic, per byte
@@ -40,7 +40,7 @@ _PURE = frozenset("add sub mul min max floordiv".split())
 
 def factor(op: str) -> int:
     """How many cheap operations one operation is worth."""
-    return 20 if op in DEAR else 8 if op in _SLOW else 1
+    return 20 if op in DEAR else 8 if op in SLOW else 1
 
 
 @mutable(eq=False)

@@ -17,15 +17,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from pto_jit.dtypes import bool_, f32, f64
+from pto_jit.dtypes import bool_
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, For, Op, Operand, Stmt, Var
-from pto_jit.ir.types import ScalarType, TensorType, Type
+from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import defs, operands, rename, substitute, uses
+from pto_jit.lower import ordered
 from pto_jit.lower.cost import DEAR
+from pto_jit.lower.ordered import Sum, is_in_order, ordered_sums
 from pto_jit.slotted import frozen
 
-PREFIX = "prefix"
+PREFIX = ordered.PREFIX
 """In the body of `scanned`: what an operation makes of the elements up to this iteration's, and what was before it.
 
 `prefix(e) {of, op, turned}` combines the variable `of` with `e` of this iteration and those before it; `turned`: `e` is
@@ -36,8 +38,6 @@ BEFORE = "before"
 
 _ORDERED = frozenset(["max", "min", "maximum", "minimum"])
 OF_INTEGERS = frozenset(["add", "and", "or", "xor"])
-IN_ORDER = frozenset(["add", "sub", "mul"])
-"""Of floats: computed lane after lane."""
 
 
 _SELECTED = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}
@@ -61,18 +61,16 @@ class Scan:
         return is_in_order(self.kind, self.var.type)
 
 
-def is_in_order(kind: str, typ: Type) -> bool:
-    """Whether an update of this kind depends on how operands are grouped."""
-    return kind in IN_ORDER and isinstance(typ, ScalarType) and typ.dtype in (f32, f64)
-
-
 Root = Callable[[str], str]
 """The tensor that a tensor is a view of, by name."""
 
 
-def scans(loop: For, root: Root) -> tuple[Scan, ...]:
-    """The variables that an innermost loop carries, if vectors can compute all of them and the body uses each; else
-    none."""
+def scans(loop: For, root: Root) -> tuple[Scan, ...] | tuple[Sum, ...]:
+    """The variables that a loop carries, if vectors can compute all of them: ordered sums, or those of an innermost
+    loop that the body uses; else none."""
+    sums, _ = ordered_sums(loop)
+    if sums:
+        return sums
     if any(not isinstance(s, Op) for s in loop.body):
         return ()
     body = [s for s in loop.body if isinstance(s, Op)]
@@ -180,8 +178,15 @@ def _place(body: list[Op], op: Op) -> int:
     return next(k for k, other in enumerate(body) if other is op)
 
 
-def scanned(loop: For, found: tuple[Scan, ...], root: Root) -> Block:
-    """The body with the variables computed first, as values of the iteration: nothing of it is carried."""
+def scanned(loop: For, found: tuple[Scan, ...] | tuple[Sum, ...], root: Root) -> Block:
+    """The body with the variables as values of the iteration, computed first if it uses them: nothing is carried."""
+    if isinstance(found[0], Sum):
+        return ordered_sums(loop)[1]
+    assert all(isinstance(s, Scan) for s in found)
+    return _first(loop, tuple(s for s in found if isinstance(s, Scan)), root)
+
+
+def _first(loop: For, found: tuple[Scan, ...], root: Root) -> Block:
     body = [s for s in loop.body if isinstance(s, Op)]
     made = Counter(v.name for s in body for v in defs(s))
     first: list[Op] = []

@@ -73,7 +73,60 @@ def by_rows(x: Any, y: Any) -> None:
         y[i] = s
 
 
-KERNELS = [total, running, downwards, with_extreme, in_place, of_itself, by_rows]
+def by_cases(x: Any, y: Any) -> None:
+    """Some are added, some subtracted from, which is another sum; nothing is added elsewhere."""
+    s = 0.0
+    p = 1.0
+    for i in range(x.shape[0]):
+        if x[i] > 0.3:
+            s -= math.log(x[i])
+        elif x[i] > 0.1:
+            s -= math.exp(x[i])
+        if i % 3 == 1:
+            p = math.cos(x[i]) * p
+    y[0] = s
+    y[x.shape[0] - 1] = p
+
+
+def of_rows(x: Any, y: Any) -> None:
+    """What is added is a loop's, with elements of its own and a `while`."""
+    s = 0.0
+    for i in range(x.shape[0] - 1, -1, -1):
+        t = x[i]
+        for k in range(i):
+            t = t * 0.5 + x[k]
+        n = 0
+        while t > 0.2 and n < i % 5:
+            t = t / (1.0 + x[i])
+            n += 1
+        y[i] = t
+        if n != 2:
+            s = t + s
+    y[0] = s
+
+
+def quotients(x: Any, y: Any) -> None:
+    """A selection of what it was: minus zero is added to nothing."""
+    s = -0.0
+    for i in range(x.shape[0]):
+        if x[i] > 2.0:
+            s = s + x[i] / (x[i] + 1.0)
+    y[0] = s
+
+
+def mixed(x: Any, y: Any) -> None:
+    """No sum: it is multiplied, too."""
+    s = 1.0
+    for i in range(x.shape[0]):
+        if x[i] > 0.5:
+            s += math.exp(x[i])
+        else:
+            s *= 0.5
+    y[0] = s
+
+
+KERNELS = [total, running, downwards, with_extreme, in_place, of_itself, by_rows, by_cases, of_rows,
+           quotients, mixed]  # fmt: skip
 
 
 def _wanted(function: Callable[..., None], x: Any, y: Any) -> None:
@@ -119,6 +172,8 @@ def test_sums_are_those_of_single_iterations(function: Callable[..., None], dtyp
         compiled(x, got)
         _wanted(function, x, wanted)
         np.testing.assert_array_equal(got, wanted)
+        numbers = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(wanted[numbers]))
 
 
 def test_tensors_that_overlap() -> None:
@@ -130,7 +185,7 @@ def test_tensors_that_overlap() -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("function", [total, running, downwards, with_extreme])
+@pytest.mark.parametrize("function", [total, running, downwards, with_extreme, by_cases, of_rows, quotients])
 def test_what_is_added_is_computed_in_vectors(function: Callable[..., None]) -> None:
     x = np.zeros(100)
     compiled = pto.jit(function).compile(x, x.copy())
@@ -138,9 +193,17 @@ def test_what_is_added_is_computed_in_vectors(function: Callable[..., None]) -> 
     assert "extractelement" in compiled.ir("llvm")
 
 
-def test_what_waits_for_the_sum_does_not() -> None:
+@pytest.mark.parametrize("function", [of_itself, mixed])
+def test_what_waits_for_the_sum_does_not(function: Callable[..., None]) -> None:
     x = np.zeros(100)
-    assert not any(d.applied for d in pto.jit(of_itself).compile(x, x.copy()).decisions if d.kind == "schedule")
+    assert not any(d.applied for d in pto.jit(function).compile(x, x.copy()).decisions if d.kind == "schedule")
+
+
+def test_with_fastmath_sums_are_left_to_the_optimiser() -> None:
+    x = np.random.default_rng(0).random(1000)
+    y = np.zeros(1000)
+    pto.jit(total, fastmath=True)(x, y)
+    np.testing.assert_allclose(y[0], np.exp(x).sum(), rtol=1e-13)
 
 
 @pytest.mark.parametrize("function", [math.sin, math.cos, math.tan, lambda v: v % 0.3, lambda v: v // 0.3])

@@ -122,7 +122,8 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
     if traits.apart_inside and not traits.math and 2 * along.total() >= traits.apart_inside and not traits.control:
         return None  # so it does with most: what sums side by side would gain is lost there
-    found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop), packs=packed is not None)
+    found = _choose(w, form, variance, traits, _most(w.func, loop), alone=is_proven(loop), packs=packed is not None,
+                    ordered=ordered)  # fmt: skip
     if packed is not None:
         return None if found is None else replace(found, running=True)
     if not running or found is None:
@@ -204,10 +205,18 @@ def _along_inside(body: Block) -> Counter[str]:
 
 
 def _choose(
-    w: FunctionWriter, form: Form, variance: Variance, traits: Traits, most: int | None, *, alone: bool, packs: bool
+    w: FunctionWriter,
+    form: Form,
+    variance: Variance,
+    traits: Traits,
+    most: int | None,
+    *,
+    alone: bool,
+    packs: bool,
+    ordered: bool,
 ) -> Plan | None:
     """alone: the loop vectoriser does not know that iterations are independent, or would ask for all loops around;
-    packs: it cannot do it."""
+    packs: it cannot do it; ordered: nor add up in order."""
     # to collect elements from all over costs more than to load them one by one: something must make up for it
     enough = _ENOUGH if traits.branches_inside else 4 * _ENOUGH
     light = not (traits.control and traits.operations_inside >= enough * traits.apart_inside)
@@ -220,9 +229,10 @@ def _choose(
         return None  # one lane after the other divides, and all wait for the one that does so most often
     widest = max(traits.floats, traits.integers) if packs else traits.floats or traits.integers or 8
     simple = not (traits.control or traits.math or traits.repeats)
-    if simple and (traits.apart or (widest < 4 and not alone)):
+    if simple and not ordered and (traits.apart or (widest < 4 and not alone)):
         return None  # the loop vectoriser does these as well, and packs narrow numbers
-    if alone and not (simple or traits.math or traits.repeats or traits.apart or packs) and w.module.host.width == 64:
+    ours = simple or traits.math or traits.repeats or traits.apart or packs or ordered
+    if alone and not ours and w.module.host.width == 64:
         return None  # where masks have registers, it does these, too
     width = w.module.host.width // widest
     parts = 2 if traits.repeats else 1  # a loop waits for its own results: two chains fill the time

@@ -12,7 +12,8 @@ from llvmlite import ir
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.lower.scans import BEFORE, is_in_order
+from pto_jit.lower.ordered import is_in_order
+from pto_jit.lower.scans import BEFORE
 from pto_jit.targets.cpu.constants import I1, I32, Value, nan, number, numbers, vector
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.function import FunctionWriter
