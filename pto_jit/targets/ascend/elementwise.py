@@ -12,7 +12,7 @@ from pto_jit.dtypes import DType, bf16, f16, f32, i16, i32, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import ScalarType
-from pto_jit.targets.ascend import functions
+from pto_jit.targets.ascend import functions, words
 from pto_jit.targets.ascend.called import write_call
 from pto_jit.targets.ascend.quotients import write_quotient
 from pto_jit.targets.ascend.refusals import unsupported
@@ -62,6 +62,9 @@ class Elementwise(Single):
             if result == i64 and var.name not in w.moved:
                 w.checked(result, op.loc)
             self.converted(args[0], result, to, op.loc)
+            return
+        if dtype == i64 and op.op in words.OPERATIONS and var.name in w.moved:
+            words.write_words(w, op)
             return
         if op.op in ("isnan", "isinf", "isfinite"):
             assert isinstance(args[0], Value)

@@ -283,7 +283,8 @@ def _sorting(name: str, tiles: list[Tile], length: object) -> list[str]:
     target, *given = (t.columns for t in tiles)
     if name in ("TSORT32", "TODD"):
         ratio = (given[0], target) if name == "TODD" else (target, given[0])
-        if ratio[0] != 2 * ratio[1] or ratio[1] % 32 or (name == "TSORT32" and given[0] != given[1]):
+        run = 32 if name == "TSORT32" else 8
+        if ratio[0] != 2 * ratio[1] or ratio[1] % run or (name == "TSORT32" and given[0] != given[1]):
             out.append(f"{name}: {target} columns from {given}")
     elif name == "TMRGSORT":
         run = int(str(length))

@@ -53,6 +53,7 @@ from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
 from pto_jit.targets.ascend.narrow import in_32_bits
 from pto_jit.targets.ascend.numbers import numbers_before_loops
 from pto_jit.targets.ascend.operands import with_own_operands
+from pto_jit.targets.ascend.pairs import in_pairs
 from pto_jit.targets.ascend.places import with_places_once
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
@@ -123,7 +124,7 @@ def compile_module(
     try:
         flat = merge_leading_axes(in_parts(module, debug=debug, decisions=decisions))
         flat = in_layers(without_unit_axes(without_flips(with_short_counters(flat))))
-        flat = in_single(in_32_bits(flat))
+        flat = in_pairs(in_single(in_32_bits(flat)))
         flat = lengths_once(numbers_before_loops(share_elements(flat, module)))
         split = separate(lists_before(outline_kernels(flat, module.name)))
     except Unsupported as error:

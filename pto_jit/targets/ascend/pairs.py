@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: MIT
+"""Tiles of i64 as pairs of tiles of i32: their lower and their upper words.
+
+The vector core computes with 32 bits, and has of i64 but transfers and conversions.  What is computed with such tiles
+is computed with their words, with carries between them; those that are loaded are taken apart, and those that are
+stored or converted to floats are put together, with shifts by 32 bits, which the writer knows (`words.py`).  A pair
+whose upper word is the sign of the lower one, as of what was i32 before, is that one word.
+
+Before::
+
+    %y = tadd %x, 5 : !pto.tile<8x48xi64>
+
+After::
+
+    %x_low = tcast %x {dtype=i32} : !pto.tile<8x48xi32>
+    %t0 = tshr %x, 32 : !pto.tile<8x48xi64>
+    %x_high = tcast %t0 {dtype=i32} : !pto.tile<8x48xi32>
+    %y_low = tadd %x_low, 5 : !pto.tile<8x48xi32>
+    %t1 = tnot %y_low : !pto.tile<8x48xi32>
+    %t2 = tand %x_low, %t1 : !pto.tile<8x48xi32>
+    %t3 = tshr %t2, 31 : !pto.tile<8x48xi32>
+    %y_high = tsub %x_high, %t3 : !pto.tile<8x48xi32>
+"""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import i32
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.walk import def_counts, rewrite_func, statements, substitute
+from pto_jit.lower.groups.axes import is_reduction, reduced_axes
+from pto_jit.lower.names import Names
+from pto_jit.slotted import replace
+from pto_jit.targets.ascend.carries import BITWISE, LONGEST, Carries, Pair, constant, dtype_of, is_wide, value_of
+
+_FIRST = frozenset("reshape broadcast_to transpose tile_slice".split())
+"""What has the elements of its first operand; the others are extents and places."""
+_COMPARISONS = frozenset("eq ne lt le gt ge".split())
+_COMPUTED = _FIRST | _COMPARISONS | BITWISE | frozenset(
+    """add sub mul neg abs square sign relu shl shr floordiv mod max min copy select cast full arange concat sum cumsum
+    gather""".split()
+)
+_SHORT = frozenset("i32 i16 i8 u8 bool_".split())
+"""Types whose numbers one word holds."""
+
+
+def in_pairs(func: Func) -> Func:
+    """A flat function whose arithmetic on tiles of i64 is one on words."""
+    computed = [s for s in statements(func.body) if type(s) is Op and _is_computed(s)]
+    return _Pairing(func, computed).func() if computed else func
+
+
+def _is_computed(op: Op) -> bool:
+    """Whether an operation is more than a transfer or conversion of tiles of i64, and can be one on words."""
+    if op.op not in _COMPUTED or op.regions or not any(map(is_wide, (*op.args, *op.results))):
+        return False
+    second = int(op.args[1].value) if len(op.args) == 2 and isinstance(op.args[1], Const) else None
+    match op.op:
+        case "cast":
+            return dtype_of(op.results[0]).kind == "b"
+        case "shl" | "shr":
+            return second is not None and 0 <= second < 64
+        case "floordiv" | "mod":
+            return second is not None and second > 0 and (second <= LONGEST or not second & (second - 1))
+        case _:
+            return True
+
+
+class _Pairing:
+    """again: names of tiles that are assigned several times, and are pairs of fixed variables; wanted: of tiles whose
+    words are read; pairs: the words of tiles, by their names; alone: names of those that are there as words only; same:
+    what variables are, that would be copies of it."""
+
+    def __init__(self, func: Func, computed: list[Op]) -> None:
+        self.function = func
+        self.names = Names(func)
+        self.counts = def_counts(func.body)
+        self.wanted = {v.name for s in computed for v in s.args if isinstance(v, Var) and is_wide(v)}
+        made = {r.name: r for s in computed for r in (*s.args, *s.results) if isinstance(r, Var) and is_wide(r)}
+        self.again = {name for name in made if self.counts[name] > 1}
+        self.pairs = {name: self._fixed(made[name]) for name in made if name in self.again}
+        self.fixed = {word.name for pair in self.pairs.values() for word in (pair.low, pair.high)}  # type: ignore
+        self.alone = set(self.again)
+        self.same: dict[str, Operand] = {}
+
+    def func(self) -> Func:
+        func = rewrite_func(self.function, self._rewritten)
+        return replace(func, body=substitute(func.body, self.same))
+
+    def _fixed(self, var: Var) -> Pair:
+        word = replace(var.type, dtype=i32)
+        return Pair(self.names.fresh(f"{var.name}_low", word), self.names.fresh(f"{var.name}_high", word))
+
+    def _rewritten(self, stmt: Stmt) -> Block | Stmt:
+        if isinstance(stmt, For):  # in order, what is combined needs no telling
+            kept = tuple(r for r in stmt.reductions if not any(v.name in self.again for v in r.state))
+            return stmt if len(kept) == len(stmt.reductions) else replace(stmt, reductions=kept)
+        if not isinstance(stmt, Op) or not any(map(is_wide, (*stmt.args, *stmt.results))):
+            return stmt
+        steps = Carries(self.names, "word", stmt.loc)
+        if _is_computed(stmt):
+            self._computed(stmt, steps)
+        else:
+            self._moved(stmt, steps)
+        return tuple(steps.ops)
+
+    # -- operations on words --------------------------------------------------------------------------------------
+
+    def _pair(self, operand: Operand, steps: Carries) -> Pair:
+        known = self.pairs.get(operand.name) if isinstance(operand, Var) else None
+        return steps.taken_apart(operand) if known is None else known
+
+    def _computed(self, op: Op, steps: Carries) -> None:
+        result = op.results[0]
+        if op.op in _COMPARISONS or op.op == "cast":
+            a, *others = (self._pair(x, steps) for x in op.args)
+            mask = steps.compare(op.op, a, *others) if others else steps.truth(a)
+            self._name(mask, result, steps)
+            return
+        out = self._result(op, steps)
+        if is_wide(result):
+            self._assign(result, out, steps)
+        else:
+            self._name(steps.put_together(out), result, steps)
+
+    def _result(self, op: Op, steps: Carries) -> Pair:
+        """The words of the result of an operation."""
+        attrs = dict(op.attrs)
+        if op.op == "select":
+            return steps.select(op.args[0], *(self._pair(a, steps) for a in op.args[1:]))
+        first = self._pair(op.args[0], steps)
+        if op.op in _FIRST or op.op == "full":
+            return steps.each(op.op, first, op.args[1:], attrs)
+        if op.op == "gather":
+            index = self._pair(op.args[1], steps).low if is_wide(op.args[1]) else op.args[1]
+            return steps.each(op.op, first, (index,), attrs)
+        if is_reduction(op) and op.op != "sum":
+            return steps.reduced(op.op, first, reduced_axes(op), bool(op.attr("keepdims")))
+        if op.op == "arange":
+            return steps.counted(first, self._pair(op.args[1], steps), op.args[2])
+        others = [self._pair(a, steps) for a in op.args[1:]]
+        match op.op:
+            case "copy":
+                return first
+            case "sum" | "cumsum":
+                return steps.sums(op.op, first, attrs)
+            case "concat":
+                return steps.joined(first, *others, attrs=attrs)
+            case "shl" | "shr" | "floordiv" | "mod":
+                return getattr(steps, op.op)(first, value_of(others[0]))
+            case "max" | "min":
+                return steps.extreme(op.op, first, others[0])
+            case name if name in BITWISE:
+                return steps.bits(name, first, *others)
+            case "square":
+                return steps.mul(first, first)
+            case "relu":
+                return steps.extreme("max", first, constant(0))
+            case name:
+                return getattr(steps, name)(first, *others)
+
+    def _assign(self, var: Var, pair: Pair, steps: Carries) -> None:
+        if var.name in self.again:
+            fixed = self.pairs[var.name]
+            new = Pair(steps.new(pair.low, self.fixed), steps.new(steps.high(pair), self.fixed))
+            self._set(fixed.low, new.low, steps)
+            self._set(fixed.high, new.high, steps)
+            return
+        self.alone.add(var.name)
+        low = steps.new(pair.low, self.fixed)  # a name of its own: the other one may get another value
+        self.pairs[var.name] = Pair(low, None if pair.high is None else steps.new(pair.high, self.fixed))
+
+    def _set(self, var: Operand | None, value: Operand | None, steps: Carries) -> None:
+        assert isinstance(var, Var) and value is not None
+        steps.ops.append(Op("copy", (var,), (value,), loc=steps.loc))
+
+    def _name(self, made: Operand, var: Var, steps: Carries) -> None:
+        """Give a variable what the last operation made."""
+        last = steps.ops[-1]
+        assert last.results == (made,)
+        steps.ops[-1] = replace(last, results=(var,))
+
+    # -- transfers and conversions --------------------------------------------------------------------------------
+
+    def _moved(self, op: Op, steps: Carries) -> None:
+        if op.op == "cast" and self._cast(op, steps):
+            return
+        args = tuple(self._whole(op, a, steps) if is_wide(a) else a for a in op.args)
+        results = tuple(self.names.fresh(r.name, r.type) if r.name in self.again else r for r in op.results)
+        steps.ops.append(replace(op, args=args, results=results))
+        for var, made in zip(op.results, results, strict=True):
+            if made is not var:
+                self._assign(var, steps.taken_apart(made), steps)
+            elif var.name in self.wanted:
+                self.pairs[var.name] = steps.taken_apart(var)
+
+    def _whole(self, op: Op, tile: Operand, steps: Carries) -> Operand:
+        """A tile as another operation than arithmetic takes it."""
+        assert isinstance(tile, Var)
+        pair = self.pairs.get(tile.name)
+        if pair is None:
+            return tile
+        if op.op in ("argmax", "argmin", "argsort", "take", "put") and pair.high is None:
+            return pair.low
+        return steps.put_together(pair) if tile.name in self.alone else tile
+
+    def _cast(self, op: Op, steps: Carries) -> bool:
+        """Whether a conversion is one of words."""
+        source, result = op.args[0], op.results[0]
+        target = dtype_of(result)
+        if is_wide(result):
+            if dtype_of(source).name not in _SHORT or result.name not in self.pairs.keys() | self.wanted:
+                return False
+            is_word = isinstance(source, Var) and source.type.dtype == i32 and self.counts.get(source.name, 1) == 1  # type: ignore
+            self._assign(result, Pair(source) if is_word else steps.taken_apart(source), steps)
+            return True
+        pair = self.pairs.get(source.name) if isinstance(source, Var) else None
+        if pair is None or (pair.high is not None and target.is_float):
+            return False
+        if target != i32:
+            steps.ops.append(replace(op, args=(pair.low,)))
+        elif self.counts[result.name] == 1 and isinstance(pair.low, Var) and pair.low.name not in self.fixed:
+            self.same[result.name] = pair.low
+        else:
+            self._set(result, pair.low, steps)
+        return True
