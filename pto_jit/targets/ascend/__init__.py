@@ -6,16 +6,17 @@
 * `fills`, `flips`: new tensors that the cores fill; reversed tiles as picked elements
 * `elements`, `layers`, `layers_along`, `unit_axes`, `rows`, `strips`, `jumps`, `together`, `separate`,
   `whole_products`, `apart`, `few`, `both_ways`, `operands`, `lengths`, `numbers`, `places`, `behind`, `ragged`,
-  `nothing`, `unread`, `unsigned`, `narrow`, `singles`: the IR rewritten for cores: blocks of rows, strips, branches for
-  `continue`, kernels joined and taken apart, operands loaded twice, places that are computed once, loops cut at the
-  ends of tensors, branches for sequences without elements, unsigned integers, those of 64 bits, f64
+  `nothing`, `unread`, `unsigned`, `narrow`, `pairs`, `carries`, `singles`: the IR rewritten for cores: blocks of rows,
+  strips, branches for `continue`, kernels joined and taken apart, operands loaded twice, places that are computed once,
+  loops cut at the ends of tensors, branches for sequences without elements, unsigned integers, those of 64 bits, f64
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
 * `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
   addresses, numbers, while loops
 * `vector`, `tiles`, `held`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of
   vector cores: tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
 * `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `quotients`, `applied`,
-  `scans`, `folds`, `searches`, `sorts`, `gathers`, `indirect`, `histograms`, `randoms`, `moves`: their operations
+  `scans`, `folds`, `searches`, `sorts`, `gathers`, `indirect`, `histograms`, `randoms`, `moves`, `words`:
+  their operations
 * `cube`, `sums`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed

@@ -8,18 +8,36 @@ whose upper word is the sign of the lower one, as of what was i32 before, is tha
 
 Before::
 
-    %y = tadd %x, 5 : !pto.tile<8x48xi64>
+    // Function Type: InCore
+    func @f(%x: !pto.memref<gm,8x48,i64>, %y: !pto.memref<gm,8x48,i64>) {
+      %x.1 = tload %x[0, 0] [8, 48] : !pto.tile<8x48xi64>
+      %t = tadd %x.1, 5 : !pto.tile<8x48xi64>
+      tstore %t, %y[0, 0]
+      return
+    }
 
 After::
 
-    %x_low = tcast %x {dtype=i32} : !pto.tile<8x48xi32>
-    %t0 = tshr %x, 32 : !pto.tile<8x48xi64>
-    %x_high = tcast %t0 {dtype=i32} : !pto.tile<8x48xi32>
-    %y_low = tadd %x_low, 5 : !pto.tile<8x48xi32>
-    %t1 = tnot %y_low : !pto.tile<8x48xi32>
-    %t2 = tand %x_low, %t1 : !pto.tile<8x48xi32>
-    %t3 = tshr %t2, 31 : !pto.tile<8x48xi32>
-    %y_high = tsub %x_high, %t3 : !pto.tile<8x48xi32>
+    // Function Type: InCore
+    func @f(%x: !pto.memref<gm,8x48,i64>, %y: !pto.memref<gm,8x48,i64>) {
+      %x.1 = tload %x[0, 0] [8, 48] : !pto.tile<8x48xi64>
+      %word = tcast %x.1 {dtype=i32} : !pto.tile<8x48xi32>
+      %word.1 = tshr %x.1, 32 : !pto.tile<8x48xi64>
+      %word.2 = tcast %word.1 {dtype=i32} : !pto.tile<8x48xi32>
+      %word.3 = tadd %word, 5:i32 : !pto.tile<8x48xi32>
+      %word.4 = tnot %word.3 : !pto.tile<8x48xi32>
+      %word.5 = tand %word, %word.4 : !pto.tile<8x48xi32>
+      %word.6 = tshr %word.5, 31:i32 : !pto.tile<8x48xi32>
+      %word.7 = tsub %word.2, %word.6 : !pto.tile<8x48xi32>
+      %word.8 = tcast %word.3 {dtype=i64} : !pto.tile<8x48xi64>
+      %word.9 = tshr %word.3, 31:i32 : !pto.tile<8x48xi32>
+      %word.10 = tsub %word.7, %word.9 : !pto.tile<8x48xi32>
+      %word.11 = tcast %word.10 {dtype=i64} : !pto.tile<8x48xi64>
+      %word.12 = tshl %word.11, 32 : !pto.tile<8x48xi64>
+      %word.13 = tadd %word.12, %word.8 : !pto.tile<8x48xi64>
+      tstore %word.13, %y[0, 0]
+      return
+    }
 """
 
 from __future__ import annotations

@@ -169,9 +169,8 @@ class TileWriter(HeldWriter):
         if dtype.name not in TILED:
             if dtype == i64:
                 raise unsupported(
-                    "arithmetic on tiles of i64, which the vector core only moves and converts", loc,
-                    "convert them to i32 and the result back, `(t.to(pl.i32) + 1).to(pl.i64)`; of sums of integers "
-                    "take the lower 32 bits, `pl.sum(t).to(pl.i32)`",
+                    "this with tiles of i64, which the vector core computes with in words of 32 bits", loc,
+                    "convert them to i32 and the result back, `(t.to(pl.i32) // n).to(pl.i64)`",
                 )  # fmt: skip
             raise unsupported(f"tiles of {dtype} on the vector core", loc, "use f32, f16, bf16, i32 or i16")
 

@@ -66,7 +66,7 @@ def _upper(w: VectorWriter, source: Value, loc: Loc) -> Value:
     if room != columns:  # rows of the result have whole blocks
         wide = w.temp(i32, "full" if rows > 1 else "row", (rows, 2 * room), (rows, 2 * columns))
         shown = Value(source.name, i32, wide.span, (rows, 2 * columns), (rows, 2 * columns), source.buffer)
-        w.emit("TMOV", w.tile(wide, loc=loc), w.tile(shown, loc=loc), loc=loc)
+        w.emit("TOR", w.tile(wide, loc=loc), *[w.tile(shown, loc=loc)] * 2, loc=loc)
         words = _line(wide, 1)
     w.emit("TODD", w.tile(_line(out, 1), loc=loc), w.tile(words, loc=loc), loc=loc)
     return out

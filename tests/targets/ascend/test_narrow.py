@@ -11,7 +11,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 
-from .harness import Programs, check_interpreted, needs_compiler, ordered, written
+from .harness import Programs, check_interpreted, needs_compiler, ordered
 
 
 @pto.jit
@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "extremes": (extremes, (spec(pl.i16), spec(pl.i16), pto.spec((None,), pl.i16))),
     "unsigned": (unsigned, (spec(pl.u32), spec(pl.u32))),
     "truths": (truths, (spec(pl.i32), spec(pl.i32), spec(pl.i32), 3)),
-    "small": (mean, (spec(pl.i16), spec(pl.f32))),
+    "small": (mean, (spec(pl.i16), spec(pl.f32))), "large": (mean, (spec(pl.i32), spec(pl.f32))),
     "of_whole_tensors": (of_whole_tensors, (spec(pl.i32), pto.spec((None,), pl.f32), pto.spec((None,), pl.i64),
                                             spec(pl.i64), pto.spec((None,), pl.i32))),
 }  # fmt: skip
@@ -195,7 +195,9 @@ def test_truth_values_with_numbers(programs: Programs, n: int) -> None:
     np.testing.assert_array_equal(more, others)
 
 
-def test_sums_of_which_more_is_wanted_are_refused() -> None:
+@needs_compiler
+def test_sums_of_which_more_is_wanted(programs: Programs) -> None:
     """A sum of i32 as floats needs all of its 64 bits."""
-    with pytest.raises(pto.TargetError, match="arithmetic on tiles of i64, which the vector core only moves"):
-        written(mean, spec(pl.i32), spec(pl.f32))
+    x = integers("i4", 21, -(2**31), 2**31)
+    x[8:12] = 2**31 - 1
+    check_interpreted(programs, mean, "large", {"x": x}, {"out": np.zeros(x.shape, np.float32)})

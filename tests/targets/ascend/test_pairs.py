@@ -11,9 +11,8 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.errors import TargetError
 
-from .harness import Programs, check_interpreted, needs_compiler, ordered, written
+from .harness import Programs, check_interpreted, needs_compiler, ordered
 
 WIDE, LINE, TRUTH = pto.spec((None, 13), pl.i64), pto.spec((None,), pl.i64), pto.spec((None, 13), pl.bool_)
 FLOATS, WORDS = pto.spec((None, 13), pl.f32), pto.spec((None, 13), pl.i32)
