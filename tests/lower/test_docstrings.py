@@ -45,7 +45,7 @@ from pto_jit.lower.wholes.divide import PARTS
 from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
-from pto_jit.targets.ascend import both_ways, operands, pairs, ragged
+from pto_jit.targets.ascend import both_ways, foreseen, operands, pairs, ragged
 
 
 def handed(module: Module) -> Module:
@@ -127,6 +127,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (reuse, lambda m: map_funcs(m, reuse.with_fewer_loads)),
     (both_ways, lambda m: map_funcs(m, both_ways.taken_both_ways)),
     (operands, lambda m: map_funcs(m, operands.with_own_operands)),
+    (foreseen, lambda m: map_funcs(m, foreseen.with_products_before_branches)),
     (pairs, lambda m: map_funcs(m, pairs.in_pairs)),
     (ragged, lambda m: map_funcs(m, lambda func: ragged.with_empty_tiles(func, {}))),
 ]

@@ -6,9 +6,10 @@
 * `fills`, `flips`: new tensors that the cores fill; reversed tiles as picked elements
 * `elements`, `layers`, `layers_along`, `unit_axes`, `rows`, `strips`, `jumps`, `together`, `separate`,
   `whole_products`, `apart`, `few`, `both_ways`, `operands`, `lengths`, `numbers`, `places`, `behind`, `ragged`,
-  `nothing`, `unread`, `unsigned`, `narrow`, `pairs`, `carries`, `singles`: the IR rewritten for cores: blocks of rows,
-  strips, branches for `continue`, kernels joined and taken apart, operands loaded twice, places that are computed once,
-  loops cut at the ends of tensors, branches for sequences without elements, unsigned integers, those of 64 bits, f64
+  `nothing`, `unread`, `unsigned`, `narrow`, `pairs`, `carries`, `singles`, `foreseen`: the IR rewritten for cores:
+  blocks of rows, strips, branches for `continue`, kernels joined and taken apart, operands loaded twice, places that
+  are computed once, loops cut at the ends of tensors, branches for sequences without elements, unsigned integers, those
+  of 64 bits, f64, products before branches
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
 * `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
   addresses, numbers, while loops

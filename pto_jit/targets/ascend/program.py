@@ -31,6 +31,7 @@ from pto_jit.targets.ascend.extents import known_extents
 from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.ascend.fills import filled_by_cores
 from pto_jit.targets.ascend.flips import without_flips
+from pto_jit.targets.ascend.foreseen import with_products_before_branches
 from pto_jit.targets.ascend.form import (
     RELAY,
     SLOT,
@@ -225,7 +226,10 @@ def _as_it_is(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     func = with_empty_tiles(without_tiles_behind(known_lengths(without_thread(func), dims), dims), dims)
-    whole = taken_both_ways(with_own_operands(func)) if has_products(func) else hoist_loads(func)
+    if has_products(func):
+        whole = taken_both_ways(with_own_operands(with_products_before_branches(func)))
+    else:
+        whole = hoist_loads(func)
     try:
         form = _fitting(whole, dims)
     except TargetError as error:

@@ -221,14 +221,15 @@ def test_a_place_that_a_tile_decides_is_refused() -> None:
         written(largest, *(pto.spec((64, 64), pl.f32),) * 3)
 
 
-def test_a_branch_that_a_tile_decides_is_refused() -> None:
+def test_a_branch_that_a_tile_decides_and_that_stores_in_a_loop_is_refused() -> None:
     @pto.jit
     def decided(q, k, out):
         for i in pl.range(0, q.shape[0], 16, parallel=True):
             with pl.incore():
                 t = pl.load(q, [i, 0], [16, 64])
                 if pl.max(t) > 1.0:
-                    pl.store(pl.exp(t) @ pl.load(k, [0, 0], [64, 64]), [i, 0], out)
+                    for j in pl.range(0, 64, 16):
+                        pl.store(pl.exp(t) @ pl.load(k, [0, j], [64, 16]), [i, j], out)
 
     with pytest.raises(TargetError, match="in a branch that depends on a tile"):
         written(decided, WIDE, WIDE, WIDE)
