@@ -15,8 +15,8 @@
   addresses, numbers, while loops
 * `vector`, `tiles`, `held`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of
   vector cores: tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
-* `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `quotients`, `applied`,
-  `scans`, `folds`, `searches`, `sorts`, `gathers`, `indirect`, `histograms`, `randoms`, `moves`, `words`:
+* `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `quotients`, `shifts`,
+  `applied`, `scans`, `folds`, `searches`, `sorts`, `gathers`, `indirect`, `histograms`, `randoms`, `moves`, `words`:
   their operations
 * `cube`, `sums`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait

@@ -16,6 +16,7 @@ from pto_jit.targets.ascend import functions, words
 from pto_jit.targets.ascend.called import write_call
 from pto_jit.targets.ascend.quotients import write_quotient
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.shifts import write_shift
 from pto_jit.targets.ascend.single import Operand, Single
 from pto_jit.targets.ascend.values import Value
 from pto_jit.targets.source.scalars import literal
@@ -37,6 +38,11 @@ def _power_of_two(operand: object) -> bool:
     """Whether integers are divided by shifting them."""
     value = int(operand.value) if isinstance(operand, Const) else 0
     return value > 0 and value & (value - 1) == 0
+
+
+def _is_below(operand: object, width: int) -> bool:
+    """Whether integers are shifted by it with one instruction."""
+    return isinstance(operand, Const) and 0 <= int(operand.value) < width
 
 
 def _is_divisor(operand: object) -> bool:
@@ -142,8 +148,13 @@ class Elementwise(Single):
                 tile = w.tile(out, loc=loc)
                 w.emit("TSUB", tile, tile, both, loc=loc)
                 return out
-            case "shl" | "shr" if dtype in (i16, i32) and isinstance(op.args[1], Const):
+            case "shl" | "shr" if dtype in (i16, i32) and _is_below(op.args[1], dtype.bits):
                 return self.scaled(f"TSH{name[-1].upper()}S", x, str(args[1]), to, loc)
+            case "shl" | "shr" if dtype == i32:
+                return write_shift(self, name, x, args[1], to, loc)
+            case "shl" | "shr" if dtype == i16:
+                wide = [a if isinstance(a, str) else self.converted(a, i32, w.temp, loc) for a in args]
+                return self.converted(self.compute(op, wide, w.temp, i32), i16, to, loc)
             case "floordiv" | "mod" if dtype in (i16, i32) and _power_of_two(op.args[1]):
                 shift = str(int(op.args[1].value).bit_length() - 1)  # type: ignore[union-attr]
                 if name == "floordiv":

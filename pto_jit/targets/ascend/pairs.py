@@ -48,7 +48,17 @@ from pto_jit.ir.walk import def_counts, rewrite_func, statements, substitute
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.lower.names import Names
 from pto_jit.slotted import replace
-from pto_jit.targets.ascend.carries import BITWISE, LONGEST, Carries, Pair, constant, dtype_of, is_wide, value_of
+from pto_jit.targets.ascend.carries import (
+    BITWISE,
+    LONGEST,
+    Carries,
+    Pair,
+    constant,
+    dtype_of,
+    is_wide,
+    number,
+    value_of,
+)
 
 _FIRST = frozenset("reshape broadcast_to transpose tile_slice".split())
 """What has the elements of its first operand; the others are extents and places."""
@@ -57,8 +67,8 @@ _COMPUTED = _FIRST | _COMPARISONS | BITWISE | frozenset(
     """add sub mul neg abs square sign relu shl shr floordiv mod max min copy select cast full arange concat sum cumsum
     gather""".split()
 )
-_SHORT = frozenset("i32 i16 i8 u8 bool_".split())
-"""Types whose numbers one word holds."""
+_SHORT = frozenset("i32 i16 u16 i8 u8 bool_".split())
+"""Types whose numbers one word holds, with its sign."""
 
 
 def in_pairs(func: Func) -> Func:
@@ -74,7 +84,7 @@ def _is_computed(op: Op) -> bool:
     second = int(op.args[1].value) if len(op.args) == 2 and isinstance(op.args[1], Const) else None
     match op.op:
         case "cast":
-            return dtype_of(op.results[0]).kind == "b"
+            return dtype_of(op.results[0]).kind == "b" or dtype_of(op.args[0]).name == "u32"
         case "shl" | "shr":
             return second is not None and 0 <= second < 64
         case "floordiv" | "mod":
@@ -129,6 +139,10 @@ class _Pairing:
 
     def _computed(self, op: Op, steps: Carries) -> None:
         result = op.results[0]
+        if op.op == "cast" and is_wide(result):
+            low = steps.op("cast", op.args[0], dtype=i32)
+            self._assign(result, Pair(low, steps.op("and", low, number(0))), steps)
+            return
         if op.op in _COMPARISONS or op.op == "cast":
             a, *others = (self._pair(x, steps) for x in op.args)
             mask = steps.compare(op.op, a, *others) if others else steps.truth(a)
