@@ -76,10 +76,10 @@ def converted(x, words, floats, small, back, low, lowest, wide, truth):
 
 
 @pto.jit
-def widened(x, middle, narrow, out, other, half, wide):
+def widened(x, middle, narrow, out, other, pairs, wide):
     out[...] = x.to(pl.u32) + 1
     other[...] = middle.to(pl.u32) * 65537 + narrow.to(pl.u32)
-    half[...] = narrow.to(pl.u16) * 300 + (middle >> 3)
+    pairs[...] = narrow.to(pl.u16) * 300 + (middle >> 3)
     wide[...] = middle.to(pl.i64) * 70000 * 70000
 
 
