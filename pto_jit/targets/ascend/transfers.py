@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.dtypes import DType, f32, i32, i64, u8
+from pto_jit.dtypes import DType, f16, f32, i32, i64, u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand
 from pto_jit.ir.types import TileType
@@ -38,8 +38,16 @@ class TransferWriter(TileWriter):
         for offset in offsets:
             self.not_negative(offset, op.loc)
         if op.attr("pad"):
-            self._load_padded(op, tensor, offsets, _row_of(typ), self.destination(op.results[0])(
-                tensor.dtype, span, capacity, declared))  # fmt: skip
+            to = self.destination(op.results[0])
+            if tensor.dtype.bits != 8:
+                self._load_padded(op, tensor, offsets, _row_of(typ), to(tensor.dtype, span, capacity, declared))
+                return
+            wide = self.temp(f16, span, capacity, declared)  # whose words are whole elements
+            self._load_padded(op, tensor, offsets, _row_of(typ), wide)
+            if tensor.dtype.kind == "b":
+                self.elementwise.compare("NE", self.elementwise.wide(wide, op.loc), "0", to=to, loc=op.loc)
+            else:
+                self.elementwise.converted(wide, tensor.dtype, to, op.loc)
             return
         if op.attr("inside"):
             self._inside_of(tensor, offsets, declared[1], op.loc)
@@ -70,9 +78,10 @@ class TransferWriter(TileWriter):
         """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded; row:
         the axis that rows lie along."""
         loc, rank = op.loc, len(tensor.extents)
-        if tensor.dtype.bits not in (16, 32) or self.in_group:
-            what = "beside matrix products" if self.in_group else f"of {tensor.dtype}"
-            raise unsupported(f"a load with a pad value {what}", loc, "load without it, and work on the valid part")
+        if self.in_group:
+            raise unsupported("a load with a pad value beside matrix products", loc,
+                              "load without it, and work on the valid part")  # fmt: skip
+        element = u8 if tensor.dtype.kind == "b" else tensor.dtype
         sizes: list[Size] = []
         some: list[str] = []  # conditions for anything to lie inside
         for axis, offset in enumerate(offsets):
@@ -85,15 +94,29 @@ class TransferWriter(TileWriter):
         inside = 1 if rank == 1 else sizes[row], sizes[-1]
         pointer = self.pointer(tensor, offsets, loc)
         if inside == out.valid and not some:
-            self.transfer(out, tensor, pointer, stride, loc, "TLOAD", row)
+            whole = out if element == out.dtype else self.temp(element, out.span, out.capacity, out.valid)
+            self.transfer(whole, tensor, pointer, stride, loc, "TLOAD", row)
+            if whole is not out:
+                self.elementwise.converted(whole, out.dtype, lambda *_: out, loc)
             return
-        self.fill(out, self.number(op.args[-1]), loc)
+        self._fill_with(out, op.args[-1], loc)
         if any(isinstance(size, int) and size <= 0 for size in sizes):
             return
         with self.where(some, loc):
-            part = self.temp(out.dtype, out.span, out.capacity, inside)
+            part = self.temp(element, out.span, out.capacity, inside)
             self.transfer(part, tensor, pointer, stride, loc, "TLOAD", row)
-            self.elementwise.laid_over(out, part, loc)
+            self.elementwise.laid_over(out, self.elementwise.converted(part, out.dtype, self.temp, loc), loc)
+
+    def _fill_with(self, out: Value, pad: Operand, loc: Loc) -> None:
+        """All of a tile with a number; i64 from 32 bits."""
+        if out.dtype != i64:
+            self.fill(out, self.number(pad), loc)
+            return
+        if not (isinstance(pad, Const) and -(1 << 31) <= int(pad.value) < 1 << 31):
+            raise unsupported("a load of i64 with such a pad value", loc, "take a constant of 32 bits")
+        words = self.temp(i32, out.span, out.capacity, out.valid)
+        self.fill(words, self.number(pad), loc)
+        self.elementwise.converted(words, i64, lambda *_: out, loc)
 
     def store(self, op: Op) -> None:
         value = self.value(op.args[0])
@@ -178,9 +201,10 @@ class TransferWriter(TileWriter):
             memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, stride, loc)
             self.emit(how, *((tile, memory) if how == "TLOAD" else (memory, tile)), loc=loc)
             return
-        if value.dtype == i64:
-            raise unsupported("a column or row of i64 whose elements do not lie together", loc,
-                              "pass a contiguous array, or convert it to i32")  # fmt: skip
+        if value.dtype == i64:  # of which no instruction takes blocks apart
+            line = Value(value.name, i64, "row", (1, value.capacity[0]), (1, value.valid[0]), value.buffer)
+            transfer_rows(self, line, tensor, pointer, (0, stride), loc, how)
+            return
         dtype = value.dtype if value.dtype.name in REPEATED else f32
         width = 32 // min(dtype.bytes, value.dtype.bytes)
         shape = ("full", (value.capacity[0], width), (value.valid[0], 1))

@@ -139,7 +139,23 @@ def clipped(tokens, table, out):
             pl.store(pl.where(t >= 0, 1.0, 0.0).to(pl.f32)[:, None] * table[at, :], [i, 0], out)
 
 
+@pto.jit
+def padded(x, out):
+    for r in pl.range(0, out.shape[0], 8, parallel=True):
+        with pl.incore():
+            pl.store(pl.load(x, [r, 5], [8, 13], pad=-100) - 1, [r, 0], out)
+
+
+@pto.jit
+def columns(x, keys, out):
+    """Elements that lie apart, of lists of pairs."""
+    keys[...] = x[:, 0] * 1000 + x[:, 12]
+    out[:, 3] = x[:, 1] + x[:, 2]
+    out[:, 4::2] = x[:, :5]
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "padded": (padded, (WIDE, WIDE)), "columns": (columns, (WIDE, LINE, WIDE)),
     "arithmetic": (arithmetic, (WIDE,) * 6), "with_numbers": (with_numbers, (WIDE, WIDE, 3)),
     "bits": (bits, (WIDE,) * 4), "quotients": (quotients, (WIDE,) * 5), "choices": (choices, (*(WIDE,) * 4, TRUTH)),
     "reductions": (reductions, (WIDE, LINE, WIDE, LINE, LINE)),
