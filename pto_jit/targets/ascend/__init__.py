@@ -11,8 +11,8 @@
   are computed once, loops cut at the ends of tensors, branches for sequences without elements, unsigned integers, those
   of 64 bits, f64, products before branches
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
-* `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
-  addresses, numbers, while loops
+* `writer`, `scopes`, `form`, `sizes`, `scalars`, `doubles`, `turns`: a kernel while it is written: statements, names,
+  tiles at addresses, numbers, also of f64, while loops
 * `vector`, `tiles`, `held`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of
   vector cores: tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
 * `elementwise`, `single`, `conversions`, `functions`, `called`, `played`, `remainders`, `quotients`, `shifts`,

@@ -30,7 +30,7 @@ MATH = {"pow": "pow", "sqrt": "sqrt", "exp": "exp", "log": "log", "floor": "floo
          "exp2": "exp2", "log2": "log2"}  # fmt: skip
 """Functions of C for doubles, by the operations that they do."""
 MATH_NAMES = frozenset(name + suffix for name in MATH.values() for suffix in ("", "f"))
-_NAMES = MATH_NAMES | frozenset("""stream memory acl take again give release smaller larger floor_divide modulo
+_NAMES = MATH_NAMES | frozenset("""stream memory acl take again give release smaller larger bits_of floor_divide modulo
                                     snprintf Memory Result VECTOR_CORES CUBE_CORES""".split())  # fmt: skip
 _WORD = re.compile(r"([A-Za-z_]\w*)")
 

@@ -7,6 +7,8 @@ HELPERS = {
     "modulo": "static int64_t modulo(int64_t a, int64_t b) {\n"
     "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
     "smaller": "static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }",
+    "bits_of": "static uint64_t bits_of(double x) {\n"
+    "  const union { double x; uint64_t bits; } both = {x};\n  return both.bits;\n}",
     "larger": "static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }",
 }
 GIVE = """\

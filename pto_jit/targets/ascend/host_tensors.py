@@ -128,7 +128,9 @@ class HostTensors(HostNumbers):
             operand = call.args[int(k)]
             if kind == "argument":
                 known = self.tensors.get(operand.name) if isinstance(operand, Var) else None
-                given[p.name] = known.pointer if known is not None else self.read(operand)
+                bits = p.type == "uint64_t" and not p.tensor  # of a number of f64
+                number = "" if known is not None else self.read(operand)
+                given[p.name] = known.pointer if known is not None else f"bits_of({number})" if bits else number
                 continue
             tensor = self.tensors[operand.name]  # type: ignore[union-attr]
             given[p.name] = (tensor.extents if kind == "extent" else tensor.strides)[int(axis[0])]

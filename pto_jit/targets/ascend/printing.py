@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pto_jit.errors import InternalError, Loc
+from pto_jit.targets.ascend import doubles
 from pto_jit.targets.ascend.accesses import loops_in
 from pto_jit.targets.ascend.form import (
     Assignment,
@@ -31,7 +32,7 @@ from pto_jit.targets.ascend.form import (
 from pto_jit.targets.ascend.instructions import ROWS, spelling
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.c.tidy import wrapped
-from pto_jit.targets.source.text import INDENT, SourceText
+from pto_jit.targets.source.text import INDENT, SourceText, words_of
 
 _HELPERS = {
     "smaller": "AICORE inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }",
@@ -79,6 +80,8 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
         if f"{name}(" in written:
             for line in helper.splitlines():
                 text.line(line)
+    if not doubles.NAMES.isdisjoint(words_of(written)):
+        text.lines += doubles.TEXT.splitlines()
     for function, body in functions:
         _function(text, function, body)
     parameters = ", ".join(_parameter(p) for p in kernel.parameters)

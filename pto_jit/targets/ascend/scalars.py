@@ -9,6 +9,7 @@ from pto_jit.dtypes import DType, f64, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.targets.ascend import doubles
 from pto_jit.targets.ascend.form import Assignment
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
@@ -68,7 +69,8 @@ class Scalars:
 
     def read(self, operand: Operand) -> str:
         if isinstance(operand, Const):
-            return literal(operand.value, operand.type.dtype)
+            wide = operand.type.dtype == f64 and self.writer.has_doubles
+            return doubles.bits_of(operand.value) if wide else literal(operand.value, operand.type.dtype)
         return self.inline.get(operand.name) or self.writer.names.of(operand.name)
 
     def define(self, var: Var, expression: str, loc: Loc, memory: str | None = None, reads: object = None) -> None:
@@ -96,7 +98,8 @@ class Scalars:
         name = w.names.of(var.name)
         dtype = var.type.dtype
         typ = "int64_t" if dtype == i64 else w.scalar_type(dtype, loc)
-        w.nodes.append(Assignment(typ, name, "false" if typ == "bool" else "0", loc, constant=False))
+        zero = "false" if typ == "bool" else f"{typ}{{0}}" if typ == doubles.TYPE else "0"
+        w.nodes.append(Assignment(typ, name, zero, loc, constant=False))
         w.scopes[-1][name] = name
 
     def operation(self, op: Op) -> None:
@@ -117,8 +120,7 @@ class Scalars:
         if name == "select":
             return f"{a[0]} ? {a[1]} : {a[2]}"
         if dtype == f64:
-            raise unsupported(f"`{op.op}` of numbers of f64 in a kernel, whose scalar unit computes in f32", op.loc,
-                              "convert them to f32 first, or compute it outside of `pl.incore()`")  # fmt: skip
+            return self._double(op, name, a)
         if name in _SIGNS:
             return f"{a[0]} {_SIGNS[name]} {a[1]}"
         if name in ("min", "max") and dtype.is_integer:
@@ -146,7 +148,28 @@ class Scalars:
         raise unsupported(f"`{op.op}` of numbers of {dtype} in a kernel", op.loc,
                           "compute it on the host, or on a tile of one element (keepdims=True)")  # fmt: skip
 
+    def _double(self, op: Op, name: str, a: list[str]) -> str:
+        """Of numbers of f64."""
+        if name in _SIGNS or name == "div":
+            return f"{a[0]} {_SIGNS.get(name, '/')} {a[1]}"
+        match name:
+            case "neg":
+                return f"-{a[0]}"
+            case "abs":
+                return f"size_of({a[0]})"
+            case "square":
+                return f"{a[0]} * {a[0]}"
+            case "min" | "max":
+                return f"{'least' if name == 'min' else 'most'}_of({a[0]}, {a[1]})"
+            case "isnan":
+                return f"{a[0]} != {a[0]}"
+            case _:
+                raise unsupported(f"`{op.op}` of numbers of f64 in a kernel", op.loc,
+                                  "convert them to f32 first, or compute it outside of `pl.incore()`")  # fmt: skip
+
     def _cast(self, x: str, source: DType, target: DType) -> str:
+        if self.writer.has_doubles and source != target and f64 in (source, target):
+            return self._cast_double(x, source, target)
         if source == target or (source.is_float and target.is_float):
             return x
         if target.is_float:
@@ -154,6 +177,19 @@ class Scalars:
         if target.kind == "b":
             return f"{x} != 0"
         return f"{'int64_t' if target == i64 else self.writer.scalar_type(target, self.writer.func.loc)}({x})"
+
+
+    def _cast_double(self, x: str, source: DType, target: DType) -> str:
+        if target == f64:
+            return f"doubled({x})" if source.is_float else f"from_whole({x})"
+        if target.is_float:
+            return f"halved({x})"
+        if target.kind == "b":
+            return f"{x} != {doubles.bits_of(0.0)}"
+        low = -(1 << target.bits - 1) if target.kind == "i" else 0
+        high = low + (1 << target.bits) - 1
+        typ = "int64_t" if target == i64 else self.writer.scalar_type(target, self.writer.func.loc)
+        return f"{typ}(whole_part({x}, {literal(low, i64)}, {literal(high, i64)}))"
 
 
 def _is_name(expression: str) -> bool:

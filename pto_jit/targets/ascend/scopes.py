@@ -7,11 +7,12 @@ import re
 from contextlib import contextmanager
 from typing import Any
 
-from pto_jit.dtypes import DType, f32, f64, i64
+from pto_jit.dtypes import DType, f64, i64
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
+from pto_jit.targets.ascend import doubles
 from pto_jit.targets.ascend.form import Assignment, Loop, Node, Parameter
 from pto_jit.targets.ascend.lengths import is_positive, widens
 from pto_jit.targets.ascend.machine import element_type
@@ -28,7 +29,7 @@ _NAMES = frozenset(
     """get_block_idx get_block_num get_subblockid flags set_flag wait_flag pipe_barrier trap half bfloat16_t Tile
     TileLeft TileRight TileAcc GlobalTensor Layout Rectangle pto Shape Stride DYNAMIC cores stream larger smaller modulo
     floor_divide VECTOR_CORES CUBE_CORES AICORE event_t""".split()
-)
+) | doubles.NAMES
 
 
 class Scopes:
@@ -45,6 +46,7 @@ class Scopes:
         self.scopes: list[dict[Any, Any]] = [{}]  # C++ names that are visible, expressions that have a name, tiles
         self.loops: list[Loop] = []
         self.tensors: dict[str, Tensor] = {}
+        self.has_doubles = doubles.has_doubles(func)
         self.scalars = Scalars(self)
         self.parameters: list[Parameter] = []
         self.checks: list[tuple[str, str]] = []
@@ -76,8 +78,9 @@ class Scopes:
                 self.parameters.append(Parameter(name, typ, True, ("argument", k)))
             else:
                 assert isinstance(p.type, ScalarType)
-                typ = "float" if p.type.dtype.is_float else "int64_t" if p.type.dtype == i64 else self.scalar_type(
-                    p.type.dtype, NOWHERE)  # fmt: skip
+                typ = "int64_t" if p.type.dtype == i64 else self.scalar_type(p.type.dtype, NOWHERE)
+                if typ == doubles.TYPE:  # a launch hands over bits
+                    typ, self.scalars.inline[p.name] = "uint64_t", f"{doubles.TYPE}{{{name}}}"
                 self.parameters.append(Parameter(name, typ, False, ("argument", k)))
             self.scopes[0][name] = name
         for k, p in enumerate(self.func.params):
@@ -112,7 +115,9 @@ class Scopes:
         return Expr(name, frozenset([name]))
 
     def scalar_type(self, dtype: DType, loc: Loc) -> str:
-        if dtype in (f32, f64) or dtype.name in ("f16", "bf16"):
+        if dtype == f64 and self.has_doubles:
+            return doubles.TYPE
+        if dtype.is_float:
             return "float"
         if dtype.kind == "b":
             return "bool"

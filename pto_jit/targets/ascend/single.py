@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32
+from pto_jit.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op
 from pto_jit.targets.ascend.conversions import DIRECT, NARROWING
@@ -190,6 +190,9 @@ class Single:
                 return self.converted(self._lowest(x, dtype, loc), dtype, to, loc)
             if names == ("i64", "i16"):
                 return self.converted(self.converted(x, i32, w.temp, loc), dtype, to, loc)
+            if f64 in (x.dtype, dtype):
+                raise unsupported("tiles of f64, as those of f32 give with numbers of i32, i64 and f64", loc,
+                                  "convert such numbers: `n.to(pl.f32)`")  # fmt: skip
             wraps = x.dtype.is_integer and dtype.is_integer and (dtype.bits <= x.dtype.bits or dtype.kind == "u")
             if f32 in (x.dtype, dtype) or wraps:
                 raise unsupported(

@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "scattered": (scattered, (BYTES, pto.spec((None, None), pl.i32), BYTES), "`pl.scatter` like this"),
     "of_doubles": (of_doubles, (pto.spec((None, None), pl.f64),) * 3, "matrix products of f64"),
     "chosen_doubles": (chosen_doubles, (MATRIX, MATRIX), "tiles of f64"),
-    "wide": (wide, (MATRIX, 1.5, MATRIX), "`mul` of numbers of f64"),
+    "wide": (wide, (MATRIX, 1.5, MATRIX), "tiles of f64, as those of f32 give with numbers of i32"),
 }
 
 
