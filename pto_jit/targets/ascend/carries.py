@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from pto_jit.dtypes import DType, i32, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.names import Names
+from pto_jit.lower.names import Names, index
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import frozen
 
 LONGEST = 1 << 15
 """Up to which constants integers are divided by, 16 bits at a time."""
 _LOWEST, _HALF = -(1 << 31), 0xFFFF
+_FAR = 1 << 30
+"""More than the place of any element of a tile."""
 _FOLDED: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "and": lambda a, b: a & b,
     "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b,
@@ -178,6 +180,16 @@ class Carries:
                 high = self.op("add", high, self.op("mul", word, other))
         return Pair(low, high)
 
+    def pow(self, a: Pair, exponent: int) -> Pair:
+        """By squares."""
+        out: Pair | None = None
+        while exponent:
+            if exponent & 1:
+                out = a if out is None else self.mul(out, a)
+            exponent //= 2
+            a = self.mul(a, a) if exponent else a
+        return Pair(self.op("or", self.op("and", a.low, number(0)), number(1))) if out is None else out
+
     # -- shifts and quotients -------------------------------------------------------------------------------------
 
     def shl(self, a: Pair, count: int) -> Pair:
@@ -298,6 +310,30 @@ class Carries:
         left = self.op("select", self.op("eq", x.high, kept), self.turned(x.low), farthest)
         low = self.turned(self.op(name, left, axes=axes, keepdims=keepdims))
         return Pair(low, kept if keepdims else self.op(name, x.high, axes=axes, keepdims=False))
+
+    def place(self, name: str, x: Pair, axes: tuple[int, ...], op: Op, extents: Sequence[Operand]) -> Operand:
+        """`argmax` or `argmin` of a tile of these extents: the smallest of the places that have the extreme element."""
+        if x.high is None:
+            return self.op(op.op, x.low, **dict(op.attrs))
+        kept = self.reduced(name, x, axes, True)
+        here = self.compare("eq", x, kept)
+        assert isinstance(x.low.type, TileType)
+        rank = x.low.type.rank
+        places: Operand = number(0)
+        step: Operand = number(1)
+        for axis in sorted((a % rank for a in axes), reverse=True):
+            if x.low.type.shape[axis] == 1:
+                continue
+            extent = extents[axis]
+            count = self.op("arange", number(0), number(1), extent)
+            if rank > 1:
+                shape = [extent if a == axis else index(1) for a in range(rank)]
+                count = self.op("reshape", count, *shape)
+            places = self.op("add", places, self.op("mul", count, step))
+            size = number(int(extent.value)) if isinstance(extent, Const) else self.op("cast", extent, dtype=i32)
+            step = self.op("mul", size, step)
+        found = self.op("select", here, places, number(_FAR))
+        return self.op("min", found, axes=axes, keepdims=bool(op.attr("keepdims")))
 
     def counted(self, start: Pair, step: Pair, extent: Operand) -> Pair:
         """`arange`."""

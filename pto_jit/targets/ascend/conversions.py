@@ -48,4 +48,4 @@ def _moves(op: Op) -> bool:
     if op.op == "cast":
         kinds = (v.type.dtype.name for v in (op.args[0], op.results[0]) if isinstance(v.type, TileType))
         return all(name in _CONVERTED or name == "i64" for name in kinds)
-    return op.op in ("store", "extract") or (op.op == "load" and not op.attr("inside"))
+    return op.op in ("store", "extract", "valid", "extent") or (op.op == "load" and not op.attr("inside"))

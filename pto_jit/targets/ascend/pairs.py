@@ -42,9 +42,11 @@ After::
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pto_jit.dtypes import i32
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
-from pto_jit.ir.walk import def_counts, rewrite_func, statements, substitute
+from pto_jit.ir.walk import def_counts, rewrite_block, rewrite_func, statements, substitute, use_counts
 from pto_jit.lower.groups.axes import is_reduction, reduced_axes
 from pto_jit.lower.names import Names
 from pto_jit.slotted import replace
@@ -59,25 +61,27 @@ from pto_jit.targets.ascend.carries import (
     number,
     value_of,
 )
+from pto_jit.targets.cuda.shapes import shape_of
 
 _FIRST = frozenset("reshape broadcast_to transpose tile_slice".split())
 """What has the elements of its first operand; the others are extents and places."""
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
 _COMPUTED = _FIRST | _COMPARISONS | BITWISE | frozenset(
-    """add sub mul neg abs square sign relu shl shr floordiv mod max min copy select cast full arange concat sum cumsum
-    gather""".split()
+    """add sub mul neg abs square sign relu shl shr floordiv mod pow max min copy select cast full arange concat sum
+    cumsum gather argmax argmin""".split()
 )
+_MOST_POWER = 64
 _SHORT = frozenset("i32 i16 u16 i8 u8 bool_".split())
 """Types whose numbers one word holds, with its sign."""
 
 
 def in_pairs(func: Func) -> Func:
     """A flat function whose arithmetic on tiles of i64 is one on words."""
-    computed = [s for s in statements(func.body) if type(s) is Op and _is_computed(s)]
+    computed = [s for s in statements(func.body) if type(s) is Op and _is_computed(s, func)]
     return _Pairing(func, computed).func() if computed else func
 
 
-def _is_computed(op: Op) -> bool:
+def _is_computed(op: Op, func: Func) -> bool:
     """Whether an operation is more than a transfer or conversion of tiles of i64, and can be one on words."""
     if op.op not in _COMPUTED or op.regions or not any(map(is_wide, (*op.args, *op.results))):
         return False
@@ -87,6 +91,11 @@ def _is_computed(op: Op) -> bool:
             return dtype_of(op.results[0]).kind == "b" or dtype_of(op.args[0]).name == "u32"
         case "shl" | "shr":
             return second is not None and 0 <= second < 64
+        case "argmax" | "argmin":
+            assert isinstance(op.args[0], Var)
+            return shape_of(func.body, op.args[0]) is not None
+        case "pow":
+            return second is not None and 0 <= second <= _MOST_POWER
         case "floordiv" | "mod":
             return second is not None and second > 0 and (second <= LONGEST or not second & (second - 1))
         case _:
@@ -109,10 +118,21 @@ class _Pairing:
         self.fixed = {word.name for pair in self.pairs.values() for word in (pair.low, pair.high)}  # type: ignore
         self.alone = set(self.again)
         self.same: dict[str, Operand] = {}
+        self.words: set[str] = set()  # names of what was made here
 
     def func(self) -> Func:
         func = rewrite_func(self.function, self._rewritten)
-        return replace(func, body=substitute(func.body, self.same))
+        body = substitute(func.body, self.same)
+        while True:  # words that nothing reads
+            read = use_counts(body)
+            left = rewrite_block(body, lambda s: () if self._is_idle(s, read) else None)  # noqa: B023
+            if left is body:
+                return replace(func, body=body)
+            body = left
+
+    def _is_idle(self, stmt: Stmt, read: Counter[str]) -> bool:
+        return type(stmt) is Op and bool(stmt.results) and all(
+            r.name in self.words and not read[r.name] for r in stmt.results)  # fmt: skip
 
     def _fixed(self, var: Var) -> Pair:
         word = replace(var.type, dtype=i32)
@@ -125,10 +145,11 @@ class _Pairing:
         if not isinstance(stmt, Op) or not any(map(is_wide, (*stmt.args, *stmt.results))):
             return stmt
         steps = Carries(self.names, "word", stmt.loc)
-        if _is_computed(stmt):
+        if _is_computed(stmt, self.function):
             self._computed(stmt, steps)
         else:
             self._moved(stmt, steps)
+        self.words.update(r.name for s in steps.ops for r in s.results if r not in stmt.results)
         return tuple(steps.ops)
 
     # -- operations on words --------------------------------------------------------------------------------------
@@ -147,6 +168,13 @@ class _Pairing:
             a, *others = (self._pair(x, steps) for x in op.args)
             mask = steps.compare(op.op, a, *others) if others else steps.truth(a)
             self._name(mask, result, steps)
+            return
+        if op.op in ("argmax", "argmin"):
+            tile = op.args[0]
+            extents = shape_of(self.function.body, tile)  # type: ignore[arg-type]
+            assert extents is not None
+            place = steps.place(op.op[3:], self._pair(tile, steps), reduced_axes(op), op, extents)
+            self._name(place, result, steps)
             return
         out = self._result(op, steps)
         if is_wide(result):
@@ -177,7 +205,7 @@ class _Pairing:
                 return steps.sums(op.op, first, attrs)
             case "concat":
                 return steps.joined(first, *others, attrs=attrs)
-            case "shl" | "shr" | "floordiv" | "mod":
+            case "shl" | "shr" | "floordiv" | "mod" | "pow":
                 return getattr(steps, op.op)(first, value_of(others[0]))
             case "max" | "min":
                 return steps.extreme(op.op, first, others[0])
@@ -231,7 +259,7 @@ class _Pairing:
         pair = self.pairs.get(tile.name)
         if pair is None:
             return tile
-        if op.op in ("argmax", "argmin", "argsort", "take", "put") and pair.high is None:
+        if op.op in ("valid", "extent") or (op.op in ("argsort", "take", "put") and pair.high is None):
             return pair.low
         return steps.put_together(pair) if tile.name in self.alone else tile
 

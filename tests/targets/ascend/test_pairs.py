@@ -15,6 +15,7 @@ import pto_jit.language as pl
 from .harness import Programs, check_interpreted, needs_compiler, ordered
 
 WIDE, LINE, TRUTH = pto.spec((None, 13), pl.i64), pto.spec((None,), pl.i64), pto.spec((None, 13), pl.bool_)
+PLACES = pto.spec((None,), pl.i32)
 FLOATS, WORDS = pto.spec((None, 13), pl.f32), pto.spec((None, 13), pl.i32)
 
 
@@ -154,7 +155,24 @@ def columns(x, keys, out):
     out[:, 4::2] = x[:, :5]
 
 
+@pto.jit
+def searched(x, rows, columns, all_of):
+    for r in pl.range(0, x.shape[0], 8, parallel=True):
+        with pl.incore():
+            t = pl.load(x, [r, 0], [8, 13])
+            pl.store(pl.argmax(t, axis=1), [r], rows)
+            pl.store(pl.argmin(t >> 40, axis=0), [r // 8 * 13], columns)
+            all_of[r // 8] = pl.argmax(t)
+
+
+@pto.jit
+def of_whole_tensors(x, out, at):
+    out[...] = pl.flip(x, axis=1) ** 3 - x**2 + x**0
+    at[...] = pl.argmin(x, axis=1)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "searched": (searched, (WIDE, PLACES, PLACES, PLACES)), "of_whole_tensors": (of_whole_tensors, (WIDE, WIDE, PLACES)),
     "padded": (padded, (WIDE, WIDE)), "columns": (columns, (WIDE, LINE, WIDE)),
     "arithmetic": (arithmetic, (WIDE,) * 6), "with_numbers": (with_numbers, (WIDE, WIDE, 3)),
     "bits": (bits, (WIDE,) * 4), "quotients": (quotients, (WIDE,) * 5), "choices": (choices, (*(WIDE,) * 4, TRUTH)),
@@ -197,7 +215,8 @@ def test_words_with_carries(programs: Programs, name: str, rows: int) -> None:
         given["x"][8:16] = 2**31 - 1 - np.arange(13, dtype=np.int32)
     parameters = dict(zip(signature(fn).parameters, specs, strict=True))
     inputs = {p: given[p] for p in parameters if p in given}
-    check_interpreted(programs, fn, name, inputs, {p: like(s, rows) for p, s in parameters.items() if p not in given})
+    room = 39 if name == "searched" else rows
+    check_interpreted(programs, fn, name, inputs, {p: like(s, room) for p, s in parameters.items() if p not in given})
 
 
 @needs_compiler
