@@ -26,14 +26,14 @@ from pto_jit.ir.nodes import Op
 from pto_jit.targets.ascend.values import Value, physical
 
 if TYPE_CHECKING:
-    from pto_jit.targets.ascend.vector import VectorWriter
+    from pto_jit.targets.ascend.tiles import TileWriter
 
 OPERATIONS = frozenset(["shl", "shr", "add"])
 _AT_ONCE = 4096
 """Words that one instruction picks."""
 
 
-def write_words(w: VectorWriter, op: Op) -> None:
+def write_words(w: TileWriter, op: Op) -> None:
     """A shift by 32 bits, or a sum with what was shifted up."""
     values = [w.value(a) for a in op.args[: 2 if op.op == "add" else 1]]
     first = values[0]
@@ -58,7 +58,7 @@ def _line(value: Value, words: int = 2) -> Value:
     return Value(value.name, i32, "row", (1, count), (1, count), value.buffer)
 
 
-def _upper(w: VectorWriter, source: Value, loc: Loc) -> Value:
+def _upper(w: TileWriter, source: Value, loc: Loc) -> Value:
     out = w.temp(i32, source.span, source.capacity, source.valid, source.free)
     rows, columns = physical(i64, source.span, source.capacity)
     _, room = physical(i32, source.span, source.capacity)
@@ -72,7 +72,7 @@ def _upper(w: VectorWriter, source: Value, loc: Loc) -> Value:
     return out
 
 
-def _shift_up(w: VectorWriter, source: Value, out: Value, loc: Loc) -> None:
+def _shift_up(w: TileWriter, source: Value, out: Value, loc: Loc) -> None:
     given, target = _line(source), _line(out)
     count = target.capacity[1]
     size = min(count, _AT_ONCE)
