@@ -211,6 +211,17 @@ class Carries:
         low = self.op("or", self.upper(a.low, count), self.op("shl", a.high, number(32 - count)))
         return Pair(low, self.op("shr", a.high, number(count)))
 
+    def shifted(self, name: str, a: Pair, count: Pair) -> Pair:
+        """A shift by what is not a constant: by 1, 2, 4, ... bits where the count has these bits; all bits are shifted
+        out where it is not from 0 to 63."""
+        out, left = Pair(a.low, self.high(a)), self.spread(self.high(a)) if name == "shr" else number(0)
+        for bit in (1, 2, 4, 8, 16, 32):
+            moved = getattr(self, name)(out, bit)
+            out = self.select(self.op("ne", self.op("and", count.low, number(bit)), number(0)), moved, out)
+            out = Pair(out.low, self.high(out))
+        beyond = self.op("or", self.op("and", count.low, number(-64)), self.high(count))
+        return self.select(self.op("ne", beyond, number(0)), Pair(left, left), out)
+
     def floordiv(self, a: Pair, divisor: int) -> Pair:
         if not divisor & (divisor - 1):
             return self.shr(a, divisor.bit_length() - 1)

@@ -17,6 +17,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.scalars import shift_text
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
@@ -156,6 +157,8 @@ class HostNumbers:
             return f"-{a[0]}"
         if name == "not":
             return f"{'!' if dtype.kind == 'b' else '~'}{a[0]}"
+        if name in ("shl", "shr"):
+            return shift_text(name, a[0], a[1], dtype)
         if name == "rsqrt":
             return f"1 / sqrt{'' if dtype == f64 else 'f'}({a[0]})"
         if name == "abs" and not dtype.is_float:

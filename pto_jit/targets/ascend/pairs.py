@@ -90,7 +90,7 @@ def _is_computed(op: Op, func: Func) -> bool:
         case "cast":
             return dtype_of(op.results[0]).kind == "b" or dtype_of(op.args[0]).name == "u32"
         case "shl" | "shr":
-            return second is not None and 0 <= second < 64
+            return second is None or 0 <= second < 64
         case "argmax" | "argmin":
             assert isinstance(op.args[0], Var)
             return shape_of(func.body, op.args[0]) is not None
@@ -205,6 +205,8 @@ class _Pairing:
                 return steps.sums(op.op, first, attrs)
             case "concat":
                 return steps.joined(first, *others, attrs=attrs)
+            case "shl" | "shr" if not isinstance(op.args[1], Const):
+                return steps.shifted(op.op, first, others[0])
             case "shl" | "shr" | "floordiv" | "mod" | "pow":
                 return getattr(steps, op.op)(first, value_of(others[0]))
             case "max" | "min":

@@ -60,6 +60,14 @@ def operand_text(number: str, dtype: DType) -> str:
     return f"({element_type(dtype)}){number if number.isidentifier() or number[0].isdigit() else f'({number})'}"
 
 
+def shift_text(name: str, a: str, count: str, dtype: DType) -> str:
+    """A shift of a number, in C: by counts that are not below its width all bits are shifted out."""
+    sign, last = ("<<", "0") if name == "shl" else (">>", f"{a} >> {dtype.bits - 1}" if dtype.kind == "i" else "0")
+    if count.isdigit():
+        return f"{a} {sign} {count}" if int(count) < dtype.bits else last
+    return f"{count} >= 0 && {count} < {dtype.bits} ? {a} {sign} {count} : {last}"
+
+
 class Scalars:
     """Scalar variables of one kernel: expressions that are used once stand where they are used."""
 
@@ -137,8 +145,8 @@ class Scalars:
             return f"!{a[0]}"
         if name == "not" and dtype.is_integer:
             return f"~{a[0]}"
-        if name in ("shl", "shr") and isinstance(op.args[1], Const):
-            return f"{a[0]} {'<<' if name == 'shl' else '>>'} {a[1]}"
+        if name in ("shl", "shr"):
+            return shift_text(name, a[0], a[1], dtype)
         if name == "square":
             return f"{a[0]} * {a[0]}"
         if name == "isnan":

@@ -22,7 +22,7 @@ from pto_jit.lower.names import Names
 _SIGNED = {"u32": i32, "u16": i16}
 _SAME = frozenset(
     "load store atomic_add full copy select reshape view broadcast_to transpose tile_slice concat getelem setelem "
-    "valid dim add sub mul neg and or xor not shl eq ne".split()
+    "valid dim add sub mul neg and or xor not shl eq ne sum prod cumsum cumprod".split()
 )
 """Operations that do the same to the bits of signed and unsigned integers."""
 _WIDE = frozenset(["f32", "f16", "bf16", "i32", "u32"])

@@ -290,6 +290,11 @@ class VectorWriter(TransferWriter):
         if source.dtype in (f32, i32):
             self.reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)
             return
+        if op.op in ("sum", "prod") and source.dtype.is_integer and source.dtype.bits < 32:  # of which the lower bits
+            wide = self.elementwise.converted(source, i32, self.temp, op.loc)
+            whole = self.reduced(op.op, wide, axes, rank, var, self.temp, op.loc)
+            self.elementwise.converted(whole, source.dtype, self.destination(var), op.loc)
+            return
         extreme = op.op in ("max", "min") and source.dtype.bits < 32 and not source.is_mask  # which f32 holds
         if source.dtype.kind != "f" and not extreme:
             raise unsupported(f"a reduction of {source.dtype}", op.loc, "convert it to i32 or f32")

@@ -171,7 +171,24 @@ def of_whole_tensors(x, out, at):
     at[...] = pl.argmin(x, axis=1)
 
 
+@pto.jit
+def shifted(x, y, out, each):
+    """By tiles, and single numbers by numbers, some of them below 0 or above 63."""
+    counts = y >> 56
+    out[...] = (x << counts) ^ (x >> counts) ^ (1 << counts)
+    for i in pl.range(x.shape[0], parallel=True):
+        each[i] = (x[i, 0] << (y[i, 0] >> 57)) ^ (x[i, 1] >> (y[i, 1] >> 57))
+
+
+@pto.jit
+def by_an_extent(x, out):
+    """The host takes its words."""
+    m = x.shape[0] * 1000000007
+    pl.store(pl.sum(pl.load(x, [0, 0], [8, 13]), axis=0, keepdims=True) * m, [0, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "shifted": (shifted, (WIDE, WIDE, WIDE, LINE)), "by_an_extent": (by_an_extent, (WIDE, WIDE)),
     "searched": (searched, (WIDE, PLACES, PLACES, PLACES)), "of_whole_tensors": (of_whole_tensors, (WIDE, WIDE, PLACES)),
     "padded": (padded, (WIDE, WIDE)), "columns": (columns, (WIDE, LINE, WIDE)),
     "arithmetic": (arithmetic, (WIDE,) * 6), "with_numbers": (with_numbers, (WIDE, WIDE, 3)),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -157,6 +159,27 @@ def test_elements_are_taken_in_lines(programs: Programs) -> None:
     y = np.zeros_like(x)
     programs.run("elements", 0, x=x, y=y)
     assert np.array_equal(y, x * x - np.uint32(1))
+
+
+@pto.jit
+def folded(x: pl.Tensor, total: pl.Tensor, product: pl.Tensor):
+    s, t = x[0], x[1]
+    for i in pl.range(x.shape[0], parallel=True):
+        s += x[i]
+        t *= x[i]
+    total[0], product[0] = s, t
+
+
+@needs_compiler
+def test_sums_and_products_of_short_integers_wrap(tmp_path: Path) -> None:
+    types = {"u32": np.uint32, "u16": np.uint16, "i16": np.int16, "u8": np.uint8, "i8": np.int8}
+    programs = Programs({name: written(folded, *(pto.spec((None,), getattr(pl, name)),) * 3) for name in types}, tmp_path)
+    for name, dtype in types.items():
+        x = (np.random.default_rng(8).integers(0, 2**40, 300) * 2 + 1).astype(dtype)
+        total, product = np.zeros(1, dtype), np.zeros(1, dtype)
+        programs.run(name, 1, x=x, total=total, product=product)
+        assert total[0] == np.append(x, x[0]).sum(dtype=dtype)
+        assert product[0] == np.append(x, x[1]).prod(dtype=dtype)
 
 
 def test_a_quotient_is_refused_by_the_name_of_the_type() -> None:
