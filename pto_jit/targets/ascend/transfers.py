@@ -179,7 +179,7 @@ class TransferWriter(TileWriter):
         apart: Size = tensor.strides[-1] if tensor.strides else 1
         if apart != 1 and value.span in ("full", "row"):
             self._check_gaps(tensor.extents[-1], 1, apart)
-            if value.span == "full":
+            if value.span == "full" or value.dtype == i64:
                 transfer_rows(self, value, tensor, pointer, (stride, apart), loc, how)
                 return
             room = padded(value.capacity[1], 4), 1  # the elements of a column lie as those of a row

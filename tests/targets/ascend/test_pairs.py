@@ -153,6 +153,8 @@ def columns(x, keys, out):
     keys[...] = x[:, 0] * 1000 + x[:, 12]
     out[:, 3] = x[:, 1] + x[:, 2]
     out[:, 4::2] = x[:, :5]
+    for r in pl.range(x.shape[0], parallel=True):
+        out[r, 0:3] = x[r, ::5] - 1
 
 
 @pto.jit
