@@ -51,6 +51,15 @@ def with_fewer_loads(func: Func) -> Func:
     return replace(func, body=rename(body, again)) if again else func
 
 
+def without_repeated_loads(ops: list[Op], read_elsewhere: Container[str]) -> list[Op]:
+    """The same for operations one after the other; read_elsewhere: what others read of their results."""
+    changing = {name for name, count in def_counts(tuple(ops)).items() if count > 1 or name in read_elsewhere}
+    multiplied = {a.name for op in ops if op.op == "dot" for a in op.args if isinstance(a, Var)}
+    again: dict[str, str] = {}
+    left = _block(tuple(ops), changing, multiplied, again)
+    return [s for s in rename(left, again) if isinstance(s, Op)] if again else ops
+
+
 def _block(block: Block, changing: Container[str], multiplied: Container[str], again: dict[str, str]) -> Block:
     """The block without loads of what it has; `again`: what stands for their results."""
     known: dict[object, str] = {}

@@ -39,6 +39,7 @@ from pto_jit.ir.nodes import Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.groups.axes import GENERATED, is_elementwise, reduced_axes
 from pto_jit.lower.outwards import is_host
+from pto_jit.lower.reuse import without_repeated_loads
 from pto_jit.lower.wholes.lines import STORES, root_of
 from pto_jit.lower.wholes.long import LongLines
 from pto_jit.lower.wholes.memory import CutError, Store
@@ -79,6 +80,7 @@ class Cutter(LongLines):
         """The operations that store, by their place; sizes of all tiles become known."""
         sinks: dict[int, Op] = {}
         known = self.divider.known
+        self.ops = without_repeated_loads(self.ops, self.divider.asked)
         for k, op in enumerate(self.ops):
             if op.op in STORES:
                 sinks[k] = op

@@ -362,3 +362,24 @@ def test_a_border_of_other_elements_is_handed_on_too() -> None:
     padded.interpret(x, wanted, 2)
     interpreter.run(padded.compile(TWO, TWO, 2, target="cuda")._lowered().modules["kernels"], [x, y, 2])
     np.testing.assert_array_equal(y, wanted)
+
+
+def test_a_tensor_that_is_written_too_early_is_copied_once() -> None:
+    """However often it is read: by the language, arguments may be one tensor."""
+
+    @pto.jit
+    def moments(x: pl.Tensor, s: pl.Tensor, y: pl.Tensor):
+        m = pl.mean(x, axis=0, keepdims=True)
+        d = (x - m) * (x - m) / (1.0 + pl.abs(x))
+        s[...] = pl.sum(y, axis=0)
+        y[...] = (y + d) / pl.sum(y * d, axis=0, keepdims=True)
+
+    x, y = RNG.random((70, 45), dtype=np.float32), RNG.random((70, 45), dtype=np.float32)
+    s = np.zeros(45, np.float32)
+    compiled = moments.compile(x, s, y, target="cuda")
+    assert compiled.ir("divided").count("%x.memory = talloc") == 1
+    assert "%x.memory.1" not in compiled.ir("divided")
+    _, (_, sums, got) = emulated(moments, x, s, y.copy())
+    d = (x - x.mean(axis=0)) ** 2 / (1.0 + np.abs(x))
+    np.testing.assert_allclose(sums, y.sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(got, (y + d) / (y * d).sum(axis=0), rtol=1e-4)
