@@ -6,8 +6,8 @@
 * `parts`, `written`, `wholes`, `starts`, `tiling`, `forms`, `slices`, `merged`, `thin`, `along`, `batches`, `turned`:
   the IR rewritten for blocks: tiles too large for one, products of whole tensors, long contractions, lines that become
   rows, products of many matrices, and of transposed ones
-* `bounds`, `valid`, `shapes`, `units`, `facts`: extents: what the host computes, what is known before a kernel is
-  written, axes of extent 1 that may be empty
+* `bounds`, `ceilings`, `valid`, `shapes`, `units`, `facts`: extents: what the host computes, what they do not exceed,
+  what is known before a kernel is written, axes of extent 1 that may be empty
 * `loops`, `order`, `roles`, `spreads`, `regions`: choices: what threads share, which blocks come first, what tiles are
   to products, how tiles are spread, what may overlap
 * `kernels`, `overlaps`, `function`, `tiles`, `access`, `elements`, `updates`, `privatised`, `rules`, `folds`, `values`,

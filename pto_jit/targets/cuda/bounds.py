@@ -41,7 +41,8 @@ from pto_jit.ir.walk import (
 )
 from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.facts import ceilings, changing
+from pto_jit.targets.cuda.ceilings import ceilings
+from pto_jit.targets.cuda.facts import changing
 from pto_jit.targets.cuda.loops import written_tensor
 
 _INDEX = ScalarType(i64)

@@ -13,6 +13,7 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import def_counts, defs, statements, use_counts, uses
 from pto_jit.lower.groups.fitting import NOTHING, Fitting, fitting_axes
 from pto_jit.slotted import frozen
+from pto_jit.targets.cuda.ceilings import ceilings
 
 _INDEX = ScalarType(i64)
 _ARITHMETIC = frozenset("add sub mul floordiv mod min max cast copy select dim valid extent".split())
@@ -114,26 +115,6 @@ def changing(func: Func) -> tuple[frozenset[str], frozenset[str]]:
     counts = def_counts(func.body) + Counter([p.name for p in func.params])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
     return mutable, _varying(func, mutable)
-
-
-def ceilings(func: Func, mutable: Container[str], varying: Container[str]) -> dict[str, Operand]:
-    """Numbers that vary, but are the minimum of something and a positive constant or a number that does not vary."""
-    out: dict[str, Operand] = {}
-    for s in statements(func.body):
-        if not isinstance(s, Op) or s.op not in ("min", "cast") or s.results[0].name in mutable or any(
-            not isinstance(v.type, ScalarType) or v.type.dtype.kind not in "iu" for v in (*s.args, *s.results)
-        ):  # fmt: skip
-            continue
-        if s.op == "cast":  # of an integer to one of 64 bits
-            ceiling = out.get(s.args[0].name) if isinstance(s.args[0], Var) else None
-            if s.results[0].type == _INDEX and isinstance(ceiling, Const):
-                out[s.results[0].name] = Const(ceiling.value, _INDEX)
-            continue
-        sure = [a for a in s.args if (a.value > 0 if isinstance(a, Const) else a.name not in varying)]
-        sure += [out[a.name] for a in s.args if isinstance(a, Var) and a.name in out]
-        if sure and s.results[0].name in varying:
-            out[s.results[0].name] = min(sure, key=lambda a: not isinstance(a, Const))
-    return out
 
 
 def _whole_axes(view: Op, known: dict[str, frozenset[tuple[str, int]]]) -> list[tuple[str, tuple[str, int]]]:
