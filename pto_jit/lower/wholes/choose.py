@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Scope, Stmt, Var
-from pto_jit.ir.types import TileType
+from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.groups.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
@@ -166,7 +166,8 @@ class LoopsOverParts:
         found = {line: extent for line in lines.axes(stores[0].args[0]).values()
                  if (extent := self.known.extent(lines, line, ops, scalars)) is not None}  # fmt: skip
         exchanged = _exchanged(ops, lines)
-        chosen = self._parts(_widest(ops, lines, found), lines, found, exchanged) if found else []
+        squares_of = exchanged | self._apart(ops, lines, found)
+        chosen = self._parts(_widest(ops, lines, found), lines, found, squares_of) if found else []
         turning = {line.axis for line in chosen} & exchanged
         if not chosen or (squares and exchanged != turning) or (turning and not self.parts.square):
             return None
@@ -271,11 +272,33 @@ class LoopsOverParts:
         fresh = self.known.names.fresh
         return load_and_transpose(op, maker.args[0], axes, lambda name, typ: fresh(source_name(name), typ))
 
+    def _apart(self, ops: list[Op], lines: Lines, found: Collection[Axis]) -> set[Axis]:
+        """The last two axes of tiles of tensors that may be transposed ones, where both can be divided: what threads
+        that are neighbours read lies in different rows of memory then, which other threads of a square read on."""
+        out: set[Axis] = set()
+        for op in ops:
+            if op.op in ("load", "store"):
+                tensor, tile = (op.args[0], op.results[0]) if op.op == "load" else (op.args[1], op.args[0])
+                last = list(lines.axes(tile).values())[-2:]
+                if len(last) == 2 and set(last) <= set(found) and self._may_be_turned(tensor):
+                    out.update(last)
+        return out
+
+    def _may_be_turned(self, tensor: Operand) -> bool:
+        """Whether elements that lie side by side in memory may do so along another axis than the last one."""
+        while isinstance(tensor, Var) and isinstance(tensor.type, TensorType) and tensor.type.layout == "strided":
+            maker = self.known.makers.get(tensor.name)
+            if maker is None or maker.op == "tensor_transpose":
+                return True
+            tensor = maker.args[0]  # what steps, or has one element, of rows is not turned by that
+        return False
+
     def _parts(
         self, tile: Var, lines: Lines, found: dict[Axis, Operand], exchanged: Collection[Axis]
     ) -> list[DividedLine]:
         """The axes that are divided, outermost first, and how; `tile`: one that has them all, and most others;
-        exchanged: the axes that are the last one of some tiles, and not of others.
+        exchanged: the axes that are the last one of some tiles, and not of others, or along which elements of memory
+        lie side by side in some, and not in others.
 
         Nothing where the tile is small, or of known extents and divided later; so are axes of known extents where
         another one is divided now.
