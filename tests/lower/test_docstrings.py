@@ -46,6 +46,7 @@ from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend import both_ways, foreseen, operands, pairs, ragged
+from pto_jit.targets.cuda import squares
 
 
 def handed(module: Module) -> Module:
@@ -129,6 +130,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (operands, lambda m: map_funcs(m, operands.with_own_operands)),
     (foreseen, lambda m: map_funcs(m, foreseen.with_products_before_branches)),
     (pairs, lambda m: map_funcs(m, pairs.in_pairs)),
+    (squares, lambda m: map_funcs(m, squares.in_squares)),
     (ragged, lambda m: map_funcs(m, lambda func: ragged.with_empty_tiles(func, {}))),
 ]
 

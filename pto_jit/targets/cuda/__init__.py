@@ -3,9 +3,9 @@
 
 * `program`, `nests`, `between`, `views`, `flatten`, `handed`, `alike`: from a module of loop IR to kernels and a host
   program
-* `parts`, `written`, `wholes`, `starts`, `tiling`, `forms`, `slices`, `merged`, `thin`, `along`, `batches`, `turned`:
-  the IR rewritten for blocks: tiles too large for one, products of whole tensors, long contractions, lines that become
-  rows, products of many matrices, and of transposed ones
+* `parts`, `written`, `wholes`, `starts`, `tiling`, `forms`, `slices`, `merged`, `thin`, `along`, `batches`, `turned`,
+  `squares`: the IR rewritten for blocks: tiles too large for one, products of whole tensors, long contractions, lines
+  that become rows, products of many matrices, and of transposed ones, loops over elements that exchange axes
 * `bounds`, `ceilings`, `valid`, `shapes`, `units`, `facts`: extents: what the host computes, what they do not exceed,
   what is known before a kernel is written, axes of extent 1 that may be empty
 * `loops`, `order`, `roles`, `spreads`, `regions`: choices: what threads share, which blocks come first, what tiles are

@@ -143,8 +143,8 @@ class _Ceilings:
                 return _Sum(0, {(var.name,): 1})
 
     def _most(self, total: _Sum, depth: int = 4) -> Operand | None:
-        """What a sum is at most: by a number that it is, or by what a minimum or a choice in it is, or a maximum that is
-        taken away."""
+        """What a sum is at most: by a number that it is, or by what a minimum or a choice in it is, or a maximum that
+        is taken away."""
         found = self._number(total)
         for names, factor in total.factors.items() if found is None and depth else ():
             op = self.made.get(names[0]) if len(names) == 1 else None

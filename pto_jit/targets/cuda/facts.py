@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pto_jit.dtypes import i64

@@ -37,6 +37,7 @@ from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.parts import COLUMNS, in_batches, in_columns, in_smaller_parts
 from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
+from pto_jit.targets.cuda.squares import in_squares
 from pto_jit.targets.cuda.starts import without_starts
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.cuda.turned import turn_loads
@@ -132,7 +133,7 @@ def _written(
 ) -> CudaProgram:
     """The same, of its entry without calls, whose products and whole tensors are in parts."""
     flat = share_elements(parts, module)
-    flat = with_atomic_updates(flat, lambda func: share_elements(func, module))
+    flat = in_squares(with_atomic_updates(flat, lambda func: share_elements(func, module)))
     split = outline_kernels(flat, module.name, shared=True)
     dims = extents_of(split.func(split.entry).body)
     fitting = fitting_axes(flat.body)

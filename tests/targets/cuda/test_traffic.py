@@ -200,3 +200,17 @@ def test_the_threads_of_a_block_share_what_functions_merge(launches: list[tuple[
     (blocks, _), (one, merging) = launches
     assert (blocks, one) == (1300, 1)
     assert merging < 32 * 1300  # each warp would take ten times as many instructions for all of them
+
+
+def test_loops_that_exchange_axes_access_whole_rows_of_both_tensors() -> None:
+    @pto.jit
+    def transposed(x: pl.Tensor, y: pl.Tensor):
+        with pl.incore():
+            for i in range(x.shape[0]):
+                for j in range(x.shape[1]):
+                    y[j, i] = x[i, j] * 2.0
+
+    x, y = floats(128, 64), floats(64, 128)
+    used, conflicts, instructions = counted(transposed, x, y)
+    assert (y == 2 * x.T).all()
+    assert used == 1 and conflicts == 1 and instructions < 24 * y.nbytes * 2 / 128
