@@ -8,8 +8,9 @@ states need not commute: unless it evidently does, a thread has iterations that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from types import MappingProxyType
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Break, Const, Continue, For, Op, Operand, Reduction, Region, Stmt, Var
@@ -18,7 +19,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.commuting import commutes
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.elements import Fold, leaves
-from pto_jit.targets.cuda.privatised import Privatised
+from pto_jit.targets.cuda.privatised import AHEAD, Privatised, loaded_ahead, makers_of
 from pto_jit.targets.cuda.rules import RuleWriter
 from pto_jit.targets.cuda.updates import ATOMIC
 from pto_jit.targets.source.scalars import memory_type, register_type
@@ -43,8 +44,40 @@ class FoldWriter(RuleWriter):
     folds: dict[int, Shared]
     privatised: tuple[Privatised, ...] = ()
     """Tensors whose elements blocks may update in shared memory first."""
+    there: Mapping[int, str] = MappingProxyType({})
+    """Elements that are loaded already, by the identity of what loads them."""
     leaving = ""
     """Where a thread puts its number when it leaves the loop that is being written."""
+
+    def grid_loop(self, loop: For, begin: str, stop: str, stride: str) -> None:
+        ahead = loaded_ahead(loop, self.facts) if self.privatised and loop is self.chain[-1] else []
+        if not ahead:
+            super().grid_loop(loop, begin, stop, stride)
+            return
+        count, at, k, some = (self.names.fresh(name) for name in ("group", "first", "k", "stride"))
+        var = self.name(loop.var.name)
+        own = [self.names.fresh(f"{self.name(op.results[0].name)}_ahead") for op in ahead]
+        self.text.line(f"constexpr int {count} = PTO_AHEAD({AHEAD}, {' + '.join(p.macro for p in self.privatised)});")
+        self.text.line(f"const int64_t {some} = {stride};")
+        each = f"for (int {k} = 0; {k} < {count}; ++{k})"
+        self.text.line("PTO_KEEP_LOOP")
+        with self.text.block(f"for (int64_t {at} = {begin}; {at} < {stop}; PTO_NEXT({at}, {stop}, {some} * {count}))"):
+            for name, op in zip(own, ahead, strict=True):
+                self.text.line(f"{_type_of(op.results[0])} {name}[{count}];")
+            for loads in (True, False):
+                self.text.line("PTO_UNROLL")
+                with self.text.block(each):
+                    self.text.line(f"const int64_t {var} = {at} + {k} * {some};")
+                    with self.text.block(f"if ({var} < {stop})"):
+                        if loads:
+                            for op in makers_of(ahead, loop):
+                                self.operation(op)
+                            for name, op in zip(own, ahead, strict=True):
+                                self.text.line(f"{name}[{k}] = {self.name(op.results[0].name)};")
+                            continue
+                        self.there = {id(op): f"{name}[{k}]" for name, op in zip(own, ahead, strict=True)}
+                        self.block(loop.body)
+                        self.there = MappingProxyType({})
 
     def _plain_loop(self, loop: For, var: str, start: str, stop: str, step: str, down: bool) -> None:
         shared = self.folds.get(id(loop))
@@ -183,6 +216,9 @@ class FoldWriter(RuleWriter):
         super().statement(stmt)
 
     def operation(self, op: Op) -> None:
+        if id(op) in self.there:
+            self.define(op.results[0], self.there[id(op)])
+            return
         if op.op in ATOMIC:
             self._update_element(op)
             return

@@ -10,21 +10,7 @@ from typing import Any
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import (
-    Block,
-    Break,
-    Const,
-    Continue,
-    For,
-    Func,
-    If,
-    Op,
-    Operand,
-    Return,
-    Stmt,
-    Var,
-    While,
-)
+from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import blocks as inner_blocks
 from pto_jit.ir.walk import defs, statements, uses
@@ -206,13 +192,18 @@ class FunctionWriter:
             few = all(n.isdigit() for n in (start, stop, step)) and int(stop) + int(step) < 2**31
             stride = f"{stride} * {step}" if few or "int64_t" in stride else f"int64_t({stride}) * {step}"
             begin = first if start == "0" else f"{start} + {first}"
-        covered = any(s is loop for s in self.covered)
+        self.grid_loop(loop, begin, stop, stride)
+        self.read.clear()  # iterations of parallel loops are independent
+        self.written.clear()
+
+    def grid_loop(self, loop: For, begin: str, stop: str, stride: str) -> None:
+        """A loop of the chain, of whose iterations each block or thread has those from `begin` on that are `stride`
+        apart."""
+        var, covered = self.name(loop.var.name), any(s is loop for s in self.covered)
         move = f"PTO_NEXT({var}, {stop}, {stride})" if covered else f"{var} += {stride}"
         self.text.line("PTO_KEEP_LOOP")
         with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {move})"):
             self.block(loop.body)
-        self.read.clear()  # iterations of parallel loops are independent
-        self.written.clear()
 
     def _share(self, dimension: int) -> tuple[str, str]:
         """Where the iterations of a loop of the chain begin for a block or thread, and how far apart they are."""
@@ -487,11 +478,11 @@ class FunctionWriter:
             text = self.scalar(offset)
             self.check(f"{text} >= 0", "BoundsError", NEGATIVE, loc, text, str(axis))
 
+    # -- what the writer of tiles provides ------------------------------------------------------------------------
+
     def prologue(self) -> list[str]:
         """Declarations for the start of the kernel, known when its body is written."""
         return []
-
-    # -- what the writer of tiles provides ------------------------------------------------------------------------
 
     def declare_tile(self, var: Var) -> None:
         raise NotImplementedError

@@ -5,19 +5,24 @@ shared memory, and adds these to the tensor once, at its end (privatised histogr
 Updates of shared memory do not leave the multiprocessor, while all blocks of a device wait for the few places of global
 memory that they have in common.  Whether there are bins is a macro of the kernel, the room for them, which a launch
 chooses by the elements of its tensors (`spreads`): 0 where they are too many for what a block updates.
+
+A thread has many iterations then, and no compiler moves a load over an update.  What an iteration reads is loaded for
+several of them before these go on (`loaded_ahead`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from pto_jit.dtypes import DType
-from pto_jit.ir.nodes import Func, Op, Var
+from pto_jit.ir.nodes import Break, Continue, For, Func, Op, Var, While
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import statements, uses
+from pto_jit.lower.groups.axes import is_elementwise
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.facts import Facts
+from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.updates import ATOMIC
 from pto_jit.targets.source.scalars import register_type
 
@@ -26,6 +31,9 @@ BYTES = 32 * 1024
 _BLOCKS = 1024  # of a launch that has bins: they fill any device, and more of them would add bins more often
 _ITERATIONS = 4  # of a thread at least: its bins are begun, and added, once
 _LEAST = 32  # bins that there is room for: a bank for each
+AHEAD = 4
+"""Iterations of a thread whose elements are loaded together: fewer would leave memory idle while updates wait."""
+_SHORT = 32  # statements of an iteration that is written so often
 _ALONE = 4  # bins that are added at the end of a block, in rows, take as long as one update alone that is scattered
 
 
@@ -87,6 +95,39 @@ def with_bins(
             out[p.macro] = room
             left -= room * p.bytes
     return out, blocks if left < BYTES else 0
+
+
+def loaded_ahead(loop: For, facts: Facts) -> list[Op]:
+    """The elements that each iteration of a loop of updates reads at places which no element says, of tensors that
+    nothing writes: those of several iterations can be loaded before the first of these goes on.  None where iterations
+    have loops of their own, or are long.
+    """
+    inside = list(statements(loop.body))
+    if len(inside) > _SHORT or any(isinstance(s, (For, While, Break, Continue)) for s in inside):
+        return []
+    written = {facts.roots[t.name] for s in inside if (t := written_tensor(s)) is not None}
+    late: set[str] = set(facts.mutable)  # what elements say
+    out: list[Op] = []
+    for s in loop.body:
+        if not isinstance(s, Op):
+            break
+        waits = any(v.name in late for v in uses(s))
+        if s.op == "getelem" and not waits and facts.roots[s.args[0].name] not in written:  # type: ignore[union-attr]
+            out.append(s)
+        if waits or not (is_elementwise(s) or s.op == "dim"):
+            late.update(r.name for r in s.results)
+    return [s for s in out if s.results[0].name not in facts.mutable]
+
+
+def makers_of(ops: Sequence[Op], loop: For) -> list[Op]:
+    """The operations in front of some in the body of a loop that make what these read, and they."""
+    wanted = {v.name for op in ops for v in uses(op)}
+    out: list[Op] = []
+    for s in reversed(loop.body):
+        if isinstance(s, Op) and (any(s is op for op in ops) or any(r.name in wanted for r in s.results)):
+            wanted |= {v.name for v in uses(s)}
+            out.append(s)
+    return out[::-1]
 
 
 def elements_of(shape: tuple[int | None, ...]) -> int:

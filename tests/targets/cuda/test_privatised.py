@@ -12,9 +12,11 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
-from pto_jit.targets.cuda.devices import EmulatedDevice
+from pto_jit.targets.cuda import nvrtc
+from pto_jit.targets.cuda.devices import EmulatedDevice, headers
 
 from .harness import emulated, needs_compiler, of_the_emulation
+from .simulation import needs_simulation
 from .test_launcher import Program, needs_compilers
 
 RNG = np.random.default_rng(23)
@@ -157,3 +159,40 @@ def test_a_written_program_has_bins_for_tensors_of_known_extents(tmp_path: Path)
         x, y = RNG.integers(0, 20, shape).astype(np.int32), np.zeros(20, np.int32)
         assert program(x, *shape, y) == 0, program.said()
         np.testing.assert_array_equal(y, np.bincount(x[np.triu_indices(shape[0], 0, shape[1])], minlength=20))
+
+
+def ptx(source: str, **macros: int) -> str:
+    flags = ["-std=c++17", "--gpu-architecture=compute_90", "--fmad=false", *(f"-D{k}={v}" for k, v in macros.items())]
+    return nvrtc.compile_source(nvrtc.libraries()[0], source, headers(), flags, "PTX").decode()
+
+
+@needs_simulation
+def test_what_several_iterations_read_is_loaded_before_they_update_bins() -> None:
+    """Two loads of each of four; one iteration is loaded at a time where a thread has no more, or none has bins."""
+    i32 = pto.spec((None,), pl.i32)
+    source = sums.compile(i32, i32, i32, target="cuda").sources["sums_incore_0.cu"]
+    body = ptx(source, BINS_Y=64).partition("bar.sync")[2]
+    assert body.partition("atom.shared")[0].count("ld.global") >= 8
+    assert body.partition("red.global")[0].count("atom.shared") == 4
+    for macros in ({"BINS_Y": 0}, {"BINS_Y": 0, "COVERED": 1}):
+        assert ptx(source, **macros).count("ld.global") == 2
+
+
+@pto.jit
+def under_conditions(x: pl.Tensor, v: pl.Tensor, y: pl.Tensor, n: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        for i in pl.range(3, x.shape[1], parallel=True):
+            if v[i] > 0:
+                pl.atomic_add(y, [x[r, i - 3] % 16, i % 2], v[i])
+            pl.atomic_max(n, [x[r, i]], r)
+
+
+@needs_compiler
+def test_iterations_that_are_loaded_together_do_what_they_did_apart() -> None:
+    """Some are beyond the end of the loop; of those that update under a condition some do not."""
+    x, v = RNG.integers(0, 50, (33, 501)).astype(np.int32), RNG.integers(-3, 4, 501).astype(np.int64)
+    y, n = np.zeros((16, 2), np.int64), np.zeros(50, np.int32)
+    _, (_, _, sums_, last) = emulated(under_conditions, x, v, y, n)
+    under_conditions.interpret(x, v, y, n)
+    np.testing.assert_array_equal(sums_, y)
+    np.testing.assert_array_equal(last, n)

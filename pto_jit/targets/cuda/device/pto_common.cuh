@@ -16,11 +16,14 @@
 #define PTO_PRAGMA(text) _Pragma(#text)
 #define PTO_KEEP_LOOP _Pragma("unroll 1")
 // What a loop of the grid goes on with. COVERED: the grid has a block or thread for every iteration; then there is no
-// loop, and nothing of it in registers.
+// loop, and nothing of it in registers. PTO_AHEAD: of so many iterations, where they update bins, a thread loads what
+// they read before the first of them goes on.
 #if defined(COVERED)
 #define PTO_NEXT(at, stop, stride) at = stop
+#define PTO_AHEAD(count, bins) 1
 #else
 #define PTO_NEXT(at, stop, stride) at += stride
+#define PTO_AHEAD(count, bins) ((bins) > 0 ? count : 1)
 #endif
 #include "pto_elements.h"
 
