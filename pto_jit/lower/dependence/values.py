@@ -14,11 +14,12 @@ otherwise double it with every statement.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 
 from pto_jit.dtypes import bool_, i64
-from pto_jit.ir.nodes import Const, Op, Operand, Var
+from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import statements
 from pto_jit.lower.dependence.linear import ZERO, Linear, atom
 from pto_jit.lower.names import source_name
 from pto_jit.semantic.table import is_elementwise
@@ -350,3 +351,16 @@ class Values:
 def _enclosed(text: str) -> str:
     """A text as an operand of a larger one: a number, a name or an element stays as it is."""
     return text if _WORD.fullmatch(text) else f"({text})"
+
+
+def numbers_of(func: Func, changing: Container[str]) -> Values:
+    """The integers of a function that are assigned once, as sums of multiples of others; changing: the names of those
+    that are not."""
+    out = Values()
+    for name in (*(p.name for p in func.params), *(s.var.name for s in statements(func.body) if isinstance(s, For))):
+        if name not in changing:
+            out.known[name] = out.symbol(name)
+    for s in statements(func.body):
+        if isinstance(s, Op) and len(s.results) == 1 and s.results[0].type == I64 and s.results[0].name not in changing:
+            out.record(s, NONE)
+    return out

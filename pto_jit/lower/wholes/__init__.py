@@ -6,8 +6,8 @@
 * `cut`, `memory`, `long`, `partials`, `running`, `chunks`: several loops where no one does it: what stands between
   them, tiles in memory, lines that are longer than a block has room for, their partial results, what runs along them,
   their chunks
-* `passes`, `own_rows`: rows that are gone over several times where they may be too long, of whole tensors and of
-  loops of the program
+* `passes`, `own_rows`, `flat`: rows that are gone over several times where they may be too long, of whole tensors and
+  of loops of the program; planes of these that are rows
 * `known`, `sizes`, `lines`, `pieces`: what the parts are chosen by: extents and makers of variables, lines that are
   independent, the pieces of a scope that are divided
 * `elements`: elements of tensors that whole tensors are combined with

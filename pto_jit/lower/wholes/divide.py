@@ -64,6 +64,7 @@ from pto_jit.lower.wholes.choose import PARTS as PARTS
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
 from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.elements import with_loaded_elements
+from pto_jit.lower.wholes.flat import with_flat_planes
 from pto_jit.lower.wholes.handed_on import Handing
 from pto_jit.lower.wholes.lines import STORES, Lines
 from pto_jit.lower.wholes.own_rows import with_passes
@@ -88,7 +89,8 @@ def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) ->
     def one(func: Func) -> Func:
         if func.kind != "orchestration":
             return func
-        return divided(with_passes(func, parts, decisions), parts, decisions)
+        flat = with_flat_planes(func) if parts.bounded else func
+        return divided(with_passes(flat, parts, decisions), parts, decisions)
 
     return map_funcs(module, one)
 

@@ -36,10 +36,10 @@ from math import prod
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Attr, Block, Const, For, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, map_blocks, statements, uses
-from pto_jit.lower.dependence.values import NONE, Values
+from pto_jit.lower.dependence.values import NONE, numbers_of
 from pto_jit.lower.names import unused
 from pto_jit.semantic.failures import RESHAPE
 from pto_jit.slotted import replace
@@ -81,7 +81,7 @@ class _Merger:
         made = [v.name for s in statements(func.body) for v in defs(s)]
         self.body = func.body
         self.changing = {name for name, times in Counter(made).items() if times > 1}
-        self.numbers = _numbers(func, self.changing)
+        self.numbers = numbers_of(func, self.changing)
         self.taken = taken
         self.readers = readers
 
@@ -173,19 +173,6 @@ class _Merger:
 
     def fresh(self, wish: str) -> str:
         return unused(wish, self.taken)
-
-
-def _numbers(func: Func, changing: set[str]) -> Values:
-    """The integers of a function that are assigned once, as sums of multiples of others."""
-    out = Values()
-    for name in (*(p.name for p in func.params), *(s.var.name for s in statements(func.body) if isinstance(s, For))):
-        if name not in changing:
-            out.known[name] = out.symbol(name)
-    for s in statements(func.body):
-        made = s.results if isinstance(s, Op) else ()
-        if len(made) == 1 and made[0].type == _INDEX and made[0].name not in changing:
-            out.record(s, NONE)  # type: ignore[arg-type]
-    return out
 
 
 class _Statements:

@@ -155,7 +155,7 @@ def _perfect(outermost: For) -> _Nest:
             return _Nest(tuple(loops), (*ops, head), scope)
         if len(rest) > 1 or block[: len(head)] != head:
             raise _NoSquares
-        (inner,) = rest
+        inner = rest[0]
         if isinstance(inner, Scope) and not head and scope is None:
             scope, block = inner, inner.body
             continue
@@ -236,7 +236,7 @@ class _Square:
     def _are_long(self) -> Operand | bool:
         """The smaller number of iterations of the two loops; True where they are known to be enough."""
         counts = [self.before.op("sub", loop.stop, loop.start, "count") for loop in self.loops]
-        least = self.before.op("min", *counts, "least")
+        least = self.before.op("min", counts[0], counts[1], "least")
         if not isinstance(least, Const):
             return least
         if least.value < _SHORT:
@@ -269,7 +269,7 @@ class _Square:
         """A tensor whose elements lie side by side along its last axis, and the places of an element of it."""
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         found: list[Operand | _Place] = [self._index(o) for o in at]
-        while tensor.type.layout == "strided":
+        while isinstance(tensor.type, TensorType) and tensor.type.layout == "strided":
             maker = self.squarer.views.get(tensor.name)
             if maker is None or maker.op != "tensor_transpose":
                 raise _NoSquares
@@ -277,7 +277,7 @@ class _Square:
             assert isinstance(axes, tuple)
             found = [found[axes.index(k)] for k in range(len(axes))]
             source = maker.args[0]
-            assert isinstance(source, Var) and isinstance(source.type, TensorType)
+            assert isinstance(source, Var)
             tensor = source
         used = [p.axis for p in found if isinstance(p, _Place)]
         if len(set(used)) < len(used):
