@@ -57,10 +57,10 @@ def packed(shape: Sequence[int], size: int) -> tuple[int, ...]:
 
 def run_of(most: int, args: Sequence[Any]) -> int:
     """How many columns at a time, up to `most`, all tensors of most axes allow (`pto::in_runs`): what others have stays
-    in caches."""
+    in caches, and of one column no thread has runs."""
     run, rank = most, 1
     for x in args:
-        if type(x) is not DeviceTensor or len(x.shape) < rank:
+        if type(x) is not DeviceTensor or len(x.shape) < rank or x.shape[-1] == 1:
             continue
         if len(x.shape) > rank:
             rank, run = len(x.shape), most

@@ -173,6 +173,20 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """The macros of each kernel that is prepared."""
+    found: list[dict[str, int]] = []
+    prepare = SimulatedDevice.prepare
+
+    def watched(self: SimulatedDevice, kernel: Any, spread: Any, shared: int) -> Any:
+        found.append(dict(spread.defines))
+        return prepare(self, kernel, spread, shared)
+
+    monkeypatch.setattr(SimulatedDevice, "prepare", watched)
+    return found
+
+
 def test_sums_of_vectors_have_enough_blocks_for_large_devices(launches: list[tuple[int, int]]) -> None:
     """And the threads of one block merge what these have."""
     x, total = floats(1 << 19), floats(1)
@@ -214,3 +228,17 @@ def test_loops_that_exchange_axes_access_whole_rows_of_both_tensors() -> None:
     used, conflicts, instructions = counted(transposed, x, y)
     assert (y == 2 * x.T).all()
     assert used == 1 and conflicts == 1 and instructions < 24 * y.nbytes * 2 / 128
+
+
+def test_numbers_of_rows_do_not_keep_threads_from_having_runs(versions: list[dict[str, int]]) -> None:
+    """Of a tensor of one column no thread has runs of columns, whatever its strides are."""
+
+    @pto.jit
+    def normalised(x: pl.Tensor, mean: pl.Tensor, scale: pl.Tensor, y: pl.Tensor):
+        for i in pl.range(x.shape[0], parallel=True):
+            y[i, :] = (x[i, :] - mean[i, 0]) * scale[i, 0]
+
+    x, mean, scale, y = floats(16, 512), floats(16, 1), floats(16, 1), floats(16, 512)
+    assert counted(normalised, x, mean, scale, y).used > 0.95
+    np.testing.assert_array_equal(y, (x - mean) * scale)
+    assert [v["V"] for v in versions] == [4]
