@@ -3,8 +3,8 @@
 
 The scope of a loop that was unrolled, or that a helper has, became as many functions.  Constant offsets in which they
 differ become parameters: integers from 0 on without a common divisor, of which the function computes the offsets, so
-that what divides all of them is known inside, and how far apart they are.  Places of the source are those that the
-functions have in common.
+that inside it is known what divides all of them, how large they can be, and how far they are apart.  Places of the
+source are those that the functions have in common.
 
 Before::
 
@@ -38,10 +38,12 @@ After::
 
     // Function Type: InCore
     func @f_incore_0(%x: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?,f32>, %at: i64) {
-      %t.1 = smul %at, 64 : i64
-      %t.2 = sadd %t.1, 64 : i64
-      %t = tload %x[%t.2] [64] : !pto.tile<64xf32>
-      tstore %t, %y[%t.2]
+      %t.1 = smin %at, 1 : i64
+      %t.2 = smax %t.1, 0 : i64
+      %t.3 = smul %t.2, 64 : i64
+      %t.4 = sadd %t.3, 64 : i64
+      %t = tload %x[%t.4] [64] : !pto.tile<64xf32>
+      tstore %t, %y[%t.4]
       return
     }
 """
@@ -69,11 +71,12 @@ _NONE = range(0)
 
 
 def share_functions(
-    module: Module, decisions: list[Decision], told: Callable[[Func, Numbered], Hashable] = lambda func, it: None
-) -> Module:
+    module: Module, decisions: list[Decision], *, offsets: bool = True,
+    told: Callable[[Func, Numbered], Hashable] = lambda func, it: None,
+) -> Module:  # fmt: skip
     """The module in which calls of functions that are alike call one of them.
 
-    told: what else functions must have in common to be one.
+    offsets: whether they may differ in these; told: what else they must have in common to be one.
     """
     entry = module.func(module.entry)
     shapes: dict[object, list[Func]] = {}
@@ -82,7 +85,7 @@ def share_functions(
             shapes.setdefault(_shape(func), []).append(func)
     alike: dict[object, list[_Family]] = {}
     for func in (f for same in shapes.values() if len(same) > 1 for f in same):
-        it = numbered(func, _free)
+        it = numbered(func, _free if offsets else None)
         place = [_without_caller(s.loc) for s in func.body[:1]]  # in which most of several places differ already
         families = alike.setdefault((it.key, *place, told(func, it)), [])
         if not any(family.takes(func, it.constants) for family in families):
@@ -147,10 +150,13 @@ class _Family:
             param = params.get(steps)
             if param is None:
                 param = params[steps] = names.fresh("at")
-            return scalars.op("add", scalars.op("mul", param, index(unit)), index(least))
+            known = scalars.op("max", scalars.op("min", param, index(max(steps))), index(0))  # says what it can be
+            return scalars.op("add", scalars.op("mul", known, index(unit)), index(least))
 
         offsets = iter([offset(column) for column in columns])
-        body = map_statements(self.first.body, lambda stmt: _with_offsets(stmt, offsets))
+        body = self.first.body
+        if columns:
+            body = map_statements(body, lambda stmt: _with_offsets(stmt, offsets))
         made = replace(self.first, params=(*self.first.params, *params.values()), body=(*scalars.done(), *body))
         return made, [tuple(map(index, steps)) for steps in zip(*params, strict=True)] or [()] * len(self.members)
 

@@ -86,6 +86,9 @@ DEVICES = ("cuda", "ascend")
 _CPU = ("independent", "scheduled")
 _ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
 _ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
+    # kernels are made of several functions, and constant offsets tell what is inside of tensors: those that are alike
+    # are one at the end
+    "outlined": ("outlined", lambda module, told: share_functions(outline_scopes(module), told, offsets=False)),
     # their kernels are made of single operations
     "fused": ("expanded", _plain(lambda module: move_views(expand_maps(module)))),
 }

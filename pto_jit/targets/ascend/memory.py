@@ -251,9 +251,16 @@ class Memory(Scopes):
         if isinstance(offset, Const):
             return int(offset.value) if offset.value >= 0 else None
         op = self.defined.get(offset.name)
-        if op is not None and op.op == "add" and isinstance(op.args[1], Const):
-            last = self._last(op.args[0])
-            return None if last is None else last + int(op.args[1].value)
+        if op is not None and op.op in ("add", "mul") and isinstance(op.args[1], Const):
+            last, by = self._last(op.args[0]), int(op.args[1].value)
+            if last is None or (op.op == "mul" and by < 0):
+                return None
+            return last + by if op.op == "add" else last * by
+        if op is not None and op.op in ("min", "max"):
+            known = [last for last in map(self._last, op.args) if last is not None]
+            if op.op == "max":
+                return max(known) if len(known) == 2 else None
+            return min(known, default=None)
         loop = self.loop_of.get(offset.name)
         if loop is None or not isinstance(loop.step, Const) or loop.step.value <= 0:
             return None

@@ -26,4 +26,4 @@ def share_kernels(module: Module, dims: Mapping[str, tuple[str, int]], fitting: 
                  if isinstance(kind, TileType)]  # fmt: skip
         return tuple(known), tuple(tiles)
 
-    return share_functions(module, [], told)  # the passes have told of scopes
+    return share_functions(module, [], told=told)  # the passes have told of scopes
