@@ -28,7 +28,7 @@ def place_scopes(e: Emitter, body: Sequence[Stmt], name: Callable[[], str], impl
 
     `implicit`: the whole body is one scope, apart from what only orchestration can do.
     """
-    grouper = _Grouper(name, implicit, _assigned_often(body))
+    grouper = _Grouper(name, implicit, _assigned_often(body), e.local)
     block = grouper.block(body)
     return _Crossings(e, complete).block(remake_generated(block, e.fresh))
 
@@ -62,10 +62,11 @@ def _is_new(stmt: Stmt) -> TypeGuard[Op]:
 class _Grouper:
     """Forms scopes out of runs of tile operations."""
 
-    def __init__(self, name: Callable[[], str], implicit: bool, often: set[str]) -> None:
+    def __init__(self, name: Callable[[], str], implicit: bool, often: set[str], local: set[str]) -> None:
         self.name = name
         self.implicit = implicit
         self.often = often
+        self.local = local
         self.features: dict[int, frozenset[str]] = {}
 
     def kind(self, stmt: Stmt) -> str:
@@ -95,7 +96,7 @@ class _Grouper:
             return frozenset({"memory"}) if effects(stmt.op) != "none" else frozenset()
         within = [s for block in walk.blocks(stmt) for s in block]
         if self.implicit:  # the array of an iteration is memory of the scope
-            within = [s for s in within if not _is_new(s)]
+            within = [s for s in within if not (_is_new(s) and s.results[0].name in self.local)]
         inner = frozenset().union(*map(self._features, within))
         return (inner - {"leave"}) | {"loop"} if isinstance(stmt, (For, While)) else inner
 

@@ -52,6 +52,7 @@ class Emitter:
         self._temporaries = 0
         self._dims: dict[tuple[str, int], Var] = {}
         self.allocated: dict[str, Op] = {}  # tensors made here
+        self.local: set[str] = set()  # those of them that belong to an iteration, a branch or the call of a function
         self._numbers: dict[str, Op] = {}  # what computes a number of i64
         self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
         self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles and tensors

@@ -106,6 +106,8 @@ def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Ten
     if not all(map(cg.e.is_extent, extents)):
         attrs["checked"] = True
     (var,) = cg.e.op("alloc", args, attrs, hint=cg.wanted.get(cg.node, "tmp"))  # type: ignore[arg-type]
+    if cg.in_scope:
+        cg.e.local.add(var.name)
     return Tensor(var, extents, cg.e.loc)
 
 
