@@ -75,8 +75,7 @@ def ordered_sums(loop: For) -> tuple[tuple[Sum, ...], Block]:
         return (), loop.body
     made = block_defs(loop.body)
     carried = [v for v in free_vars(loop.body) if v.name in made]
-    heavy = any(isinstance(s, (For, While)) or (isinstance(s, Op) and s.op in DEAR | SLOW) for s in inside)
-    if not carried or not heavy:
+    if not carried or not any(map(_is_slow, inside)):
         return (), loop.body
     body, found = loop.body, list[Sum]()
     for var in carried:
@@ -87,6 +86,13 @@ def ordered_sums(loop: For) -> tuple[tuple[Sum, ...], Block]:
         body = rest
         found.append(Sum(var, summed.kind))
     return tuple(found), body
+
+
+def _is_slow(stmt: Stmt) -> bool:
+    """Whether a statement takes longer than to add its result to something."""
+    if not isinstance(stmt, Op):
+        return isinstance(stmt, (For, While))
+    return stmt.op in DEAR or (stmt.op in SLOW and not isinstance(stmt.args[-1], Const))
 
 
 def _is_plain(stmt: Stmt) -> bool:

@@ -218,3 +218,14 @@ def test_loops_with_slow_paths_are_lanes(function: Callable[[Any], Any]) -> None
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(y, [function(v) for v in x], rtol=1e-12, atol=1e-12)
     assert any(d.applied for d in compiled.compile(x, y).decisions if d.kind == "schedule")
+
+
+def test_what_is_added_soon_is_added_by_itself() -> None:
+    def eighths(x: Any, y: Any) -> None:
+        s = 0.0
+        for i in range(x.shape[0]):
+            s += x[i] / 8.0
+        y[0] = s
+
+    x = np.zeros(100)
+    assert not any(d.applied for d in pto.jit(eighths).compile(x, x.copy()).decisions if d.kind == "schedule")

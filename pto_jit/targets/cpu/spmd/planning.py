@@ -58,6 +58,8 @@ class Plan:
     parts: int
     running: bool = False
     """Whether lanes need what those before them have: then all of a group have an iteration."""
+    ordered: bool = False
+    """Whether lanes are added up one after the other."""
     shared: bool = False
     """Whether a lane has iterations that follow each other, as what combines lanes may count on their order."""
 
@@ -70,6 +72,8 @@ class Plan:
         """Fewer iterations than this are better written one by one: idle lanes cost as much as the others."""
         if self.width == 1:
             return 0
+        if self.ordered:
+            return self.lanes
         return self.lanes // 2 if self.traits.loss_inside else 2 * bool(self.variance.squares)
 
 
@@ -129,7 +133,9 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     if not running or found is None:
         return found
     least = _LEAST if any(s.kind not in OF_INTEGERS for s in running) else _LEAST_SUM
-    return replace(found, running=True) if found.width >= least and (ordered or not traits.math) else None
+    if found.width < least or (traits.math and not ordered):
+        return None
+    return replace(found, running=True, ordered=ordered)
 
 
 def _is_along(w: FunctionWriter, inner: For) -> bool:
