@@ -186,6 +186,8 @@ def _borders(loop: For, forms: _Forms) -> _Borders | None:
     if len(inside) > _MOST or any(isinstance(s, (While, Break, Continue, Return)) or is_other(s) for s in inside):
         return None
     made, ranges = block_defs(loop.body), dict[str, range]()
+    if isinstance(loop.stop, Var) and loop.stop.name in made:
+        return None  # the loop ends where it was to end at its start
     for inner in (s for s in inside if isinstance(s, For)):
         ends = inner.start, inner.stop, inner.step
         if inner.kind != "sequential" or inner.var.name in ranges:
@@ -282,7 +284,8 @@ class _Parting:
         """The loops, and what their bounds are made of."""
         scalars = Scalars(self.names, loop.loc)
         assert isinstance(loop.start, Const)
-        lower, upper = loop.start, loop.stop
+        lower: Operand = loop.start
+        upper = loop.stop
         if borders.first:  # a loop that does not run at all ends where it does
             lower = scalars.op("min", loop.stop, index(int(loop.start.value) + borders.first), "behind")
         if borders.last:
@@ -294,8 +297,9 @@ class _Parting:
         decided = [s for s in statements(loop.body) if id(s) in borders.truths]
         self.used = self.used - Counter(v.name for s in decided for v in uses(s))
         within = self.block(rewrite_block(loop.body, partial(_known, borders.truths)))
-        parts = [(loop.start, lower, loop.body)] if borders.first else []
-        parts.append((lower, upper, within))
+        parts: list[tuple[Operand, Operand, Block]] = [(lower, upper, within)]
+        if borders.first:
+            parts.insert(0, (loop.start, lower, loop.body))
         if borders.last:
             parts.append((upper, loop.stop, loop.body))
         out: list[Stmt] = [*scalars.done()]

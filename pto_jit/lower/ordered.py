@@ -183,6 +183,7 @@ class _Summed:
         return isinstance(operand, Var) and operand.name in self.before
 
     def neutral(self) -> Const:
+        assert isinstance(self.var.type, ScalarType)
         return Const(NEUTRAL[self.kind], self.var.type)
 
     def assigned(self, value: Operand, loc: Loc = NOWHERE) -> Op:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+from pto_jit.ir.parse import parse
+from pto_jit.lower.borders import part_borders
 
 RNG = np.random.default_rng(4)
 
@@ -86,6 +88,17 @@ def changing_end(x, y):
                 end -= 1
 
 
+def changing_end_itself(x, y):
+    """The loop ends where it was to end at its start."""
+    for i in range(x.shape[0]):
+        end = x.shape[1]
+        for j in range(end):
+            y[i, j] = x[i, j] + end
+            if j > 0:
+                y[i, j] += x[i, j - 1]
+            end = end // 2
+
+
 def changed_before(x, y):
     """The difference is taken of an end that is another one later."""
     for i in range(x.shape[0]):
@@ -113,7 +126,7 @@ def window(x, y):
 
 WITHIN: list[tuple[Any, bool]] = [
     (stencil, True), (causal, True), (ahead, True), (single_places, True), (carried, True), (changing_end, False),
-    (changed_before, False), (window, True),
+    (changed_before, False), (changing_end_itself, True), (window, True),
 ]  # fmt: skip
 
 
@@ -152,6 +165,30 @@ def test_parts_have_variables_of_their_own() -> None:
     assert re.search(r"<\d+ x double>", compiled.ir("llvm"))
     made = [set(re.findall(r"(%\S+) = ", part)) for part in loops if part.startswith("%dj")]
     assert all(a.isdisjoint(b) for k, a in enumerate(made) for b in made[k + 1 :])
+
+
+ENDS_ELSEWHERE = """
+// Function Type: InCore
+func @f(%x: !pto.memref<gm,?,f32>, %n: i64) {
+  %end = scopy %n : i64
+  FOR %i:idx, 0:idx, %end:idx, 1:idx
+    %c = sgt %i, 0 : bool_
+    IF %c
+      ssetelem 1.0:f32, %x[%i]
+    ENDIF
+    %half = sfloordiv %end, 2 : i64
+    %end = scopy %half : i64
+  ENDFOR
+  return
+}
+"""
+
+
+def test_a_loop_whose_end_changes_stays_together() -> None:
+    module = parse(ENDS_ELSEWHERE)
+    assert part_borders(module, []) is module
+    fixed = parse(ENDS_ELSEWHERE.replace("    %end = scopy %half : i64\n", ""))
+    assert part_borders(fixed, []) is not fixed
 
 
 def test_few_iterations_stay_together() -> None:
