@@ -25,6 +25,7 @@ def layer(x, w, out):
         s = 0.0
         for j in range(w.shape[1]):
             out[i, j] = math.exp(out[i, j])
+        for j in range(w.shape[1]):
             s += out[i, j]
         for j in range(w.shape[1]):
             out[i, j] /= s
