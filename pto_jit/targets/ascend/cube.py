@@ -123,8 +123,10 @@ class CubeWriter(KernelWriter):
             self.not_negative(offset, op.loc)
         for axis in range(rank - 2):
             constant = isinstance(extents[axis], Const) and extents[axis].value == 1  # type: ignore[union-attr]
-            if not constant or self.clipped(tensor, axis, offsets[axis], 1) != 1:
+            if not constant:
                 raise unsupported("products of more than two axes", op.loc, "take one matrix at a time")
+            if not self.is_inside(tensor, axis, offsets[axis]):
+                self.nodes.append(Require(self.in_front(tensor, axis, offsets[axis]), op.loc))
         rows = self.loaded(tensor, rank - 2, offsets[-2], self.size(extents[-2]), op.loc)
         columns = self.loaded(tensor, rank - 1, offsets[-1], self.size(extents[-1]), op.loc)
         stride, transposed = tensor.strides[-2], False

@@ -153,9 +153,8 @@ class Memory(Scopes):
         if self.launch_time(size):
             return size, 0, 1
         op, loop = self.defined.get(offset.name), self.loop_of.get(offset.name)
-        if op is not None and op.op == "add" and isinstance(op.args[1], Const):
-            before = self._at_most(op.args[0])
-            return None if before is None else (before[0], before[1] + int(op.args[1].value), before[2])
+        if op is not None:
+            return self._most_of(op)
         if loop is None or not isinstance(loop.start, Const) or not isinstance(loop.step, Const) or loop.step.value < 1:
             return None
         start, step, stop = int(loop.start.value), int(loop.step.value), self.size(loop.stop)
@@ -164,13 +163,31 @@ class Memory(Scopes):
             steps = product(Expr(f"({text(steps)}) / {step}", names(stop)), step)
         return steps, start, Expr(f"({text(stop)} > {start})", names(stop))
 
+    def _most_of(self, op: Op) -> tuple[Size, int, Size] | None:
+        """The same of what grows with one other index: a sum or product with a number of the launch, a quotient."""
+        if op.op not in ("add", "mul", "floordiv"):
+            return None
+        index, other = op.args if isinstance(op.args[0], Var) else (op.args[1], op.args[0])
+        constant = int(other.value) if isinstance(other, Const) else 0
+        size = self.size(other)
+        before = self._at_most(index)
+        if before is None or not self.launch_time(size) or (op.op == "floordiv" and (index is other or constant < 1)):
+            return None
+        first, further, runs = before
+        if op.op == "add":
+            return (first, further + constant, runs) if constant else (total(first, size), further, runs)
+        last = total(first, further)
+        if op.op == "mul":
+            return (product(last, size), 0, runs) if constant > 0 else None
+        return Expr(f"({text(last)}) / {constant}", names(last)), 0, runs
+
     def stored(
         self, valid: tuple[Size, Size], tensor: Tensor, offsets: Sequence[Operand], row: int
     ) -> tuple[tuple[Size, Size] | None, list[str]]:
         """How many rows and columns of a tile lie inside the tensor that it is stored into, and the conditions for
         anything to; None where nothing does.  row: the axis of the tensor that rows are along."""
         rank = len(tensor.extents)
-        some = [self._in_front(tensor, axis, offsets[axis]) for axis in range(rank - 1)
+        some = [self.in_front(tensor, axis, offsets[axis]) for axis in range(rank - 1)
                 if axis != row and not self.is_inside(tensor, axis, offsets[axis])]  # fmt: skip
         rows: Size = 1 if rank == 1 else self._cut(valid[0], tensor, row, offsets[row])
         columns = self._cut(valid[1], tensor, rank - 1, offsets[-1])
@@ -194,7 +211,7 @@ class Memory(Scopes):
         with self.inside(node.then):
             yield
 
-    def _in_front(self, tensor: Tensor, axis: int, offset: Operand) -> str:
+    def in_front(self, tensor: Tensor, axis: int, offset: Operand) -> str:
         """The condition for an offset to lie before the end of a tensor."""
         return f"{text(self.size(offset))} < {text(tensor.extents[axis])}"
 

@@ -58,10 +58,7 @@ class TransferWriter(TileWriter):
         row = _row_of(typ)
         for axis in range(rank - 1):  # a place outside the tensor would be a tile without elements
             if axis != row and not self.is_inside(tensor, axis, offsets[axis]):
-                if self.in_group:
-                    raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
-                                      "use a loop over the extent")  # fmt: skip
-                self.nodes.append(Require(self._in_front(tensor, axis, offsets[axis]), op.loc))
+                self.nodes.append(Require(self.in_front(tensor, axis, offsets[axis]), op.loc))
         rows: Size = 1 if rank == 1 else self.loaded(tensor, row, offsets[row], declared[0], op.loc)
         columns = self.loaded(tensor, rank - 1, offsets[-1], declared[1], op.loc)
         stride: Size = 1 if rank == 1 else tensor.strides[row]

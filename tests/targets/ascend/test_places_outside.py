@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,42 @@ def test_what_is_not_there_is_an_error(programs: Programs, kernel: Any) -> None:
 def test_places_before_the_first_one_are_errors(programs: Programs, kernel: Any) -> None:
     with pytest.raises(RuntimeError, match=r"^trap$|a view of `x` begins outside of its axis 0"):
         programs.run(kernel.__name__, x=np.ones((4, 8), np.float32), out=np.ones(8, np.float32), n=-1)
+
+
+@pto.jit
+def grouped_queries(q: pl.Tensor, k: pl.Tensor, out: pl.Tensor, n: int):
+    """Heads of queries that share keys, on both kinds of cores: the launch knows the last head."""
+    for h in pl.range(q.shape[0], parallel=True):
+        with pl.incore():
+            g = (h * 2 + n) // 4
+            a = pl.load(q, [h, 0, 0], [1, 16, 64])[0, :, :]
+            b = pl.load(k, [g, 0, 0], [1, 16, 64])[0, :, :]
+            pl.store(pl.exp(a @ b.T) @ b, [h * 16, 0], out)
+
+
+@pto.jit
+def turning_heads(q: pl.Tensor, k: pl.Tensor, out: pl.Tensor, n: int):
+    """Where only the core knows."""
+    for h in pl.range(q.shape[0], parallel=True):
+        with pl.incore():
+            g = (h * 3) % n
+            a = pl.load(q, [h, 0, 0], [1, 16, 64])[0, :, :]
+            b = pl.load(k, [g, 0, 0], [1, 16, 64])[0, :, :]
+            pl.store(pl.exp(a @ b.T) @ b, [h * 16, 0], out)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("fn", "fits", "fails"), [(grouped_queries, (0, 1), (2, 100)), (turning_heads, (1, 2), (4, 5))])
+def test_planes_beside_products(fn: Any, fits: tuple[int, ...], fails: tuple[int, ...], tmp_path: Path) -> None:
+    planes = pto.spec((None, 16, 64), pl.f32)
+    programs = ordered({"heads": (fn, (planes, planes, pto.spec((None, 64), pl.f32), 3))}, tmp_path)
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((count, 16, 64)).astype(np.float32) * 0.1 for count in (4, 2))
+    for n in fits:
+        out, wanted = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
+        fn.interpret(q, k, wanted, n)
+        programs.run("heads", q=q, k=k, out=out, n=n)
+        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
+    for n in fails:
+        with pytest.raises(RuntimeError, match=r"^trap$|no tile lies beyond the end of a leading axis"):
+            programs.run("heads", q=q, k=k, out=np.zeros((64, 64), np.float32), n=n)
