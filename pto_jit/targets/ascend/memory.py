@@ -123,11 +123,12 @@ class Memory(Scopes):
                 return True
         return False
 
-    def is_inside(self, tensor: Tensor, axis: int, offset: Operand) -> bool:
-        """Whether what is at an offset is inside a tensor, for sure or because the launch finds that it is."""
+    def is_inside(self, tensor: Tensor, axis: int, offset: Operand, *, computed: bool = True) -> bool:
+        """Whether what is at an offset is inside a tensor, for sure or because the launch finds that it is; `computed`:
+        also of what is more than a constant behind the variable of a loop."""
         if self.clipped(tensor, axis, offset, 1) == 1:
             return True
-        limit, last = tensor.extents[axis], self._at_most(offset)
+        limit, last = tensor.extents[axis], self._at_most(offset, computed)
         if last is None or self.branches or not (self.launch_time(last[0]) and self.launch_time(limit)):
             return False
         first, further, runs = last
@@ -145,7 +146,7 @@ class Memory(Scopes):
         self.check(*condition(self.reach[first, limit]))
         return True
 
-    def _at_most(self, offset: Operand) -> tuple[Size, int, Size] | None:
+    def _at_most(self, offset: Operand, computed: bool) -> tuple[Size, int, Size] | None:
         """The largest value of an index: a size, what is added to it, and 0 for a loop that does not run, else 1."""
         if isinstance(offset, Const):
             return 0, int(offset.value), 1
@@ -154,7 +155,7 @@ class Memory(Scopes):
             return size, 0, 1
         op, loop = self.defined.get(offset.name), self.loop_of.get(offset.name)
         if op is not None:
-            return self._most_of(op)
+            return self._most_of(op, computed)
         if loop is None or not isinstance(loop.start, Const) or not isinstance(loop.step, Const) or loop.step.value < 1:
             return None
         start, step, stop = int(loop.start.value), int(loop.step.value), self.size(loop.stop)
@@ -163,14 +164,16 @@ class Memory(Scopes):
             steps = product(Expr(f"({text(steps)}) / {step}", names(stop)), step)
         return steps, start, Expr(f"({text(stop)} > {start})", names(stop))
 
-    def _most_of(self, op: Op) -> tuple[Size, int, Size] | None:
+    def _most_of(self, op: Op, computed: bool) -> tuple[Size, int, Size] | None:
         """The same of what grows with one other index: a sum or product with a number of the launch, a quotient."""
         if op.op not in ("add", "mul", "floordiv"):
             return None
         index, other = op.args if isinstance(op.args[0], Var) else (op.args[1], op.args[0])
         constant = int(other.value) if isinstance(other, Const) else 0
         size = self.size(other)
-        before = self._at_most(index)
+        before = self._at_most(index, computed)
+        if not computed and (op.op != "add" or not isinstance(other, Const)):
+            return None
         if before is None or not self.launch_time(size) or (op.op == "floordiv" and (index is other or constant < 1)):
             return None
         first, further, runs = before
@@ -188,7 +191,7 @@ class Memory(Scopes):
         anything to; None where nothing does.  row: the axis of the tensor that rows are along."""
         rank = len(tensor.extents)
         some = [self.in_front(tensor, axis, offsets[axis]) for axis in range(rank - 1)
-                if axis != row and not self.is_inside(tensor, axis, offsets[axis])]  # fmt: skip
+                if axis != row and not self.is_inside(tensor, axis, offsets[axis], computed=False)]  # fmt: skip
         rows: Size = 1 if rank == 1 else self._cut(valid[0], tensor, row, offsets[row])
         columns = self._cut(valid[1], tensor, rank - 1, offsets[-1])
         if any(isinstance(size, int) and size <= 0 for size in (rows, columns)):

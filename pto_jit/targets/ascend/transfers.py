@@ -140,11 +140,6 @@ class TransferWriter(TileWriter):
                               "take tiles of f32, f16, bf16, i32, i16 or i8")  # fmt: skip
         assert isinstance(op.args[0].type, TileType)
         row = _row_of(op.args[0].type)
-        if self.in_group and not all(
-            axis == row or self.is_inside(tensor, axis, offsets[axis]) for axis in range(rank - 1)
-        ):
-            raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
-                              "use a loop over the extent")  # fmt: skip
         valid, some = self.stored((value.valid[0], value.valid[1]), tensor, offsets, row)
         if valid is None:
             return

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 
-from .harness import Programs, needs_compiler, ordered
+from .harness import Programs, check_interpreted, needs_compiler, ordered
 
 
 @pto.jit
@@ -136,3 +137,27 @@ def test_planes_beside_products(fn: Any, fits: tuple[int, ...], fails: tuple[int
     for n in fails:
         with pytest.raises(RuntimeError, match=r"^trap$|no tile lies beyond the end of a leading axis"):
             programs.run("heads", q=q, k=k, out=np.zeros((64, 64), np.float32), n=n)
+
+
+@pto.jit
+def one_grid(q: pl.Tensor, k: pl.Tensor, out: pl.Tensor):
+    """Batches and heads as one number; what lies behind the last batch of the results is not stored."""
+    heads = q.shape[1]
+    for pid in pl.range(q.shape[0] * heads, parallel=True):
+        b, h = pid // heads, pid % heads
+        with pl.incore():
+            t = pl.load(q, [b, h, 0, 0], [1, 1, 16, 64])[0, 0, :, :]
+            u = pl.load(k, [b, 0, 0, 0], [1, 1, 16, 64])[0, 0, :, :]
+            pl.store(pl.reshape(pl.exp(t @ u.T) @ u, [1, 1, 16, 64]), [b, h, 0, 0], out)
+
+
+@needs_compiler
+@pytest.mark.parametrize("batches", [3, 2])
+def test_results_of_one_grid(tmp_path: Path, batches: int) -> None:
+    planes = pto.spec((None, None, 16, 64), pl.f32)
+    programs = ordered({"one_grid": (one_grid, (planes,) * 3)}, tmp_path)
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((3, heads, 16, 64)).astype(np.float32) * 0.1 for heads in (2, 1))
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    out = np.zeros((batches, 2, 16, 64), np.float32)
+    check_interpreted(programs, one_grid, "one_grid", {"q": q, "k": k}, {"out": out}, close)
