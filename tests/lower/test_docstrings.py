@@ -40,7 +40,7 @@ from pto_jit.lower import (
 )
 from pto_jit.lower.groups import fuse, recompute, rows, viewed, views
 from pto_jit.lower.reductions import split
-from pto_jit.lower.wholes import divide, elements, flat, handed_on, own_rows, totals
+from pto_jit.lower.wholes import collapsed, divide, elements, flat, handed_on, own_rows, totals
 from pto_jit.lower.wholes.divide import PARTS
 from pto_jit.lower.wholes.known import Known
 from pto_jit.semantic.rules import infer
@@ -123,6 +123,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (handed_on, handed),
     (elements, loaded),
     (divide, lambda m: divide.divide_scopes(m, [], parts=PARTS["cuda"])),
+    (collapsed, lambda m: map_funcs(m, collapsed.with_collapsed_axes)),
     (flat, lambda m: map_funcs(m, flat.with_flat_planes)),
     (own_rows, lambda m: map_funcs(m, lambda func: own_rows.with_passes(func, PARTS["cuda"], []))),
     (totals, lambda m: totals.divide_totals(m, [], target="ascend")),

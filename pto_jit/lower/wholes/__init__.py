@@ -8,6 +8,7 @@
   their chunks
 * `passes`, `own_rows`, `flat`: rows that are gone over several times where they may be too long, of whole tensors and
   of loops of the program; planes of these that are rows
+* `collapsed`: tensors that are combined element by element, as one row each
 * `known`, `sizes`, `lines`, `pieces`: what the parts are chosen by: extents and makers of variables, lines that are
   independent, the pieces of a scope that are divided
 * `elements`: elements of tensors that whole tensors are combined with

@@ -324,7 +324,20 @@ class LoopsOverParts:
             extent = found[own[k]]
             if isinstance(extent, Var) or (constant and int(extent.value) > part):
                 out.append(DividedLine(own[k], extent, part))
+        by_rows = parts.bounded and len(out) > 1 and out[-1].part == parts.columns and out[-2].part == 1
+        if by_rows and not self._is_one(out[-2].extent):
+            out = [out[-1], *out[:-1]]  # most often there is one part of columns, and teams of threads share rows
         return out
+
+    def _is_one(self, extent: Operand) -> bool:
+        """Whether an extent is 1 most often: that of a tensor whose axes are one, if all have the same extents."""
+        maker = self.known.makers.get(extent.name) if isinstance(extent, Var) else None
+        made = self.known.makers.get(maker.args[0].name) if maker is not None and maker.op == "dim" else None  # type: ignore
+        if maker is None or made is None or made.op != "tensor_reshape":
+            return False
+        size = made.args[1 + int(maker.attr("axis"))]  # type: ignore[call-overload]
+        choice = self.known.makers.get(size.name) if isinstance(size, Var) else None
+        return choice is not None and choice.op == "select" and choice.args[1] == index(1)
 
 
 def is_movable(op: Op) -> bool:

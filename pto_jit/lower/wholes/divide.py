@@ -62,6 +62,7 @@ from pto_jit.lower.names import BOOL, Scalars, index, source_name
 from pto_jit.lower.outwards import is_host
 from pto_jit.lower.wholes.choose import PARTS as PARTS
 from pto_jit.lower.wholes.choose import LoopsOverParts, Parts
+from pto_jit.lower.wholes.collapsed import with_collapsed_axes
 from pto_jit.lower.wholes.cut import Cutter
 from pto_jit.lower.wholes.elements import with_loaded_elements
 from pto_jit.lower.wholes.flat import with_flat_planes
@@ -89,7 +90,7 @@ def divide_scopes(module: Module, decisions: list[Decision], *, parts: Parts) ->
     def one(func: Func) -> Func:
         if func.kind != "orchestration":
             return func
-        flat = with_flat_planes(func) if parts.bounded else func
+        flat = with_collapsed_axes(with_flat_planes(func)) if parts.bounded else func
         return divided(with_passes(flat, parts, decisions), parts, decisions)
 
     return map_funcs(module, one)

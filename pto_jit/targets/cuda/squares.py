@@ -150,7 +150,7 @@ def _perfect(outermost: For) -> _Nest:
     block = outermost.body
     while True:
         head = tuple(s for s in block if isinstance(s, Op))
-        rest = block[len(head) :]
+        rest = list(block[len(head) :])
         if not rest:
             return _Nest(tuple(loops), (*ops, head), scope)
         if len(rest) > 1 or block[: len(head)] != head:

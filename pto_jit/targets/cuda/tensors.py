@@ -66,8 +66,8 @@ def run_of(most: int, args: Sequence[Any]) -> int:
             rank, run = len(x.shape), most
         size = x.dtype.bytes
         places = x.pointer
-        for stride in x.strides[:-1]:
-            places |= stride
+        for n, stride in zip(x.shape[:-1], x.strides[:-1], strict=True):
+            places |= stride if n > 1 else 0
         if x.strides[-1] != size:
             run = 1
         elif places & 15:
