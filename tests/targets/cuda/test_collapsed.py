@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pto_jit.device_kernel import emulate
 
 from .harness import emulated, needs_compiler
 from .simulation import needs_simulation
+from .test_launcher import Program, needs_compilers
 from .test_traffic import aligned, counted
 
 RNG = np.random.default_rng(37)
@@ -126,3 +128,20 @@ def test_the_warps_of_a_block_share_short_rows() -> None:
     shares = counted(biased, x, bias, y)
     np.testing.assert_array_equal(y, x + bias)
     assert shares.instructions < 12 * 2 * x.nbytes / 128
+
+
+@needs_compilers
+def test_written_programs_compare_extents_too(tmp_path: Path) -> None:
+    @pto.jit
+    def doubled(x: pl.Tensor, y: pl.Tensor):
+        y[...] = x * 2.0
+
+    spec = pto.spec((None, None), pl.f32)
+    program = Program(doubled.compile(spec, spec, target="cuda"), tmp_path)
+    for shape in ((6, 4), (6, 5), (4, 6), (0, 3), (3000, 3)):
+        x, out = floats(6, 4) if shape[0] < 3000 else floats(*shape), np.full(shape, 9, np.float32)
+        expected = out.copy()
+        rows, columns = (min(a, b) for a, b in zip(shape, x.shape, strict=True))
+        expected[:rows, :columns] = x[:rows, :columns] * 2
+        assert program(x, *x.shape, out, *shape) == 0, program.said()
+        np.testing.assert_array_equal(out, expected)
