@@ -56,7 +56,7 @@ _MUTATING = frozenset(
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)  # `list.append`, `list.__setitem__`
 _OF_C = (types.BuiltinFunctionType, types.MethodWrapperType, *_UNBOUND, np.ufunc)
 _LANGUAGE = ("pto_jit.language", "pto_jit.dtypes", "pto_jit.types")
-_NUMPY = "pto_jit.language._numpy_functions"  # whose functions are written as kernels are
+_NUMPY = {f"pto_jit.language._numpy_{part}" for part in ("functions", "matrices")}  # which are written as kernels are
 _GENERATOR, _ASYNCHRONOUS = 0x20, 0x280  # flags of code objects (`inspect` takes long to import)
 
 
@@ -172,7 +172,7 @@ class Calls:
             return g.made(fn, *args, **kwargs)
         if (fn.__module__ or "").startswith("numpy") and g.find_runtime((args, kwargs)) is not None:
             return self._library(fn, fn.__name__, args, kwargs)
-        describes = (fn.__module__ or "").startswith(_LANGUAGE) and fn.__module__ != _NUMPY
+        describes = (fn.__module__ or "").startswith(_LANGUAGE) and fn.__module__ not in _NUMPY
         if describes and (found := g.find_runtime((args, kwargs))) is not None:
             raise self._of_known(f"pl.{fn.__name__}", found)
         return self.python_function(fn, args, kwargs)

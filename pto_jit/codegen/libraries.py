@@ -16,6 +16,7 @@ from pto_jit.codegen.values import Tensor, Tile, is_runtime
 from pto_jit.dtypes import f64
 from pto_jit.errors import TypeMismatchError
 from pto_jit.language import _numpy_functions as functions
+from pto_jit.language import _numpy_meaning as meanings
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -28,11 +29,11 @@ def call(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[s
 
 def _called(g: Generator, fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     known = isinstance(fn, Hashable)
-    meaning = functions.MEANING.get(fn) or functions.COMPILED.get(fn) if known else None
+    meaning = meanings.MEANING.get(fn) or meanings.COMPILED.get(fn) if known else None
     if meaning is not None:
         return g.inline(meaning, args, kwargs)
-    if known and fn in functions.LIKE and args and is_runtime(args[0]):
-        return _like(g, functions.LIKE[fn], *args, **kwargs)
+    if known and fn in meanings.LIKE and args and is_runtime(args[0]):
+        return _like(g, meanings.LIKE[fn], *args, **kwargs)
     if fn in (np.copy, np.array) and len(args) == 1 and isinstance(args[0], (Tile, Tensor)) and not kwargs:
         return _copy(g, args[0])
     if (tensor := as_tensor(g, fn, args, kwargs)) is not MISSING:
@@ -63,8 +64,8 @@ def as_tensor(g: Generator, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """What `np.zeros(4)` and the like, of known extents, make at run time; MISSING for any other function."""
     if not isinstance(fn, Hashable) or not {"shape", "fill_value", "dtype"}.issuperset(kwargs):
         return MISSING
-    if fn in functions.NEW:
-        return (_full if fn is np.full else _new)(g, functions.NEW[fn], *args, **kwargs)
+    if fn in meanings.NEW:
+        return (_full if fn is np.full else _new)(g, meanings.NEW[fn], *args, **kwargs)
     return g.inline(functions.arange, args, kwargs) if fn is np.arange else MISSING
 
 
@@ -72,7 +73,7 @@ def method(g: Generator, value: Tile | Tensor, name: str) -> Callable[..., Any] 
     """A method of NumPy's arrays that is not one of the language's; None for what kernels do not have."""
     if name == "copy":
         return lambda: noted(g, g.node, _copy(g, value))
-    function = functions.METHODS.get(name)
+    function = meanings.METHODS.get(name)
     if function is not None:
         return lambda *args, **kwargs: g.inline(function, (value, *args), kwargs)
     if name == "fill" and isinstance(value, Tensor):

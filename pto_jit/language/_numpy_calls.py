@@ -46,11 +46,11 @@ class OfNumPy:
     def _meaning(self, function: Any) -> Any:
         """What the language has for a function: outside of kernels a tensor is an array of NumPy's."""
         of_language = interpreting.get() or not isinstance(self, np.ndarray)
-        return _functions().MEANING.get(function) if of_language else None
+        return _meanings().MEANING.get(function) if of_language else None
 
     def __getattr__(self, name: str) -> Any:
         """The methods of NumPy's arrays that tiles do not have themselves."""
-        method = None if name.startswith("_") else _functions().METHODS.get(name)
+        method = None if name.startswith("_") else _meanings().METHODS.get(name)
         if method is None:
             raise AttributeError(f"a {type(self).__name__.lower()} has no attribute `{name}`")
         return functools.partial(method, self)
@@ -59,8 +59,8 @@ class OfNumPy:
         meaning = self._meaning(function)
         if meaning is not None:
             return meaning(*args, **kwargs)
-        if interpreting.get() and function in _functions().LIKE:
-            return _like(_functions().LIKE[function], *args, **kwargs)
+        if interpreting.get() and function in _meanings().LIKE:
+            return _like(_meanings().LIKE[function], *args, **kwargs)
         arrays, options = _plain((args, kwargs))
         return function(*arrays, **options)
 
@@ -72,16 +72,16 @@ def method_of_tensors(name: str) -> Any:
     @functools.wraps(of_array)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if interpreting.get():
-            return _functions().METHODS[name](self, *args, **kwargs)
+            return _meanings().METHODS[name](self, *args, **kwargs)
         return of_array(self.view(np.ndarray), *args, **kwargs)
 
     return method
 
 
-def _functions() -> Any:
-    from pto_jit.language import _numpy_functions  # which this package's functions make up
+def _meanings() -> Any:
+    from pto_jit.language import _numpy_meaning  # which this package's functions make up
 
-    return _numpy_functions
+    return _numpy_meaning
 
 
 def _like(new: Any, prototype: Any, *value: Any, dtype: Any = None) -> Any:

@@ -9,11 +9,8 @@ errors mention.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from pto_jit import language as pl
 from pto_jit.dtypes import DType, from_numpy
@@ -45,13 +42,13 @@ def _beside(x: Any, others: Any) -> Any:
     return pl.cast(x, pl.f64) if wide and dtype is not None and not dtype.is_float else _floating(x)
 
 
-def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+def of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of `math` of one or two operands."""
 
-    def of_floats(x: Any, *other: Any) -> Any:
+    def of_operands(x: Any, *other: Any) -> Any:
         return function(_beside(x, other), *[_beside(y, (x,)) for y in other])
 
-    return of_floats
+    return of_operands
 
 
 def flatten(a: Any) -> Any:
@@ -218,55 +215,3 @@ def logical_xor(a: Any, b: Any) -> Any:
 
 def logical_not(a: Any) -> Any:
     return a == 0
-
-
-MEANING: dict[Any, Callable[..., Any]] = {
-    **{getattr(np, name): getattr(pl, name) for name in (
-        "exp exp2 expm1 log log1p log2 sqrt sin cos tan tanh floor ceil trunc sign isnan isinf isfinite maximum "
-        "minimum").split()},
-    np.absolute: pl.abs, np.fabs: fabs, np.rint: rint, np.round: round, np.around: round, np.square: square,
-    np.fmod: fmod, np.arctan2: pl.atan2,
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv,
-    np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: operator.pow, np.matmul: operator.matmul,
-    np.dot: operator.matmul, np.negative: operator.neg, np.invert: operator.invert,
-    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
-    np.left_shift: operator.lshift, np.right_shift: operator.rshift,
-    np.equal: operator.eq, np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
-    np.greater: operator.gt, np.greater_equal: operator.ge,
-    np.logical_and: logical_and, np.logical_or: logical_or, np.logical_xor: logical_xor,
-    np.logical_not: logical_not,
-    np.sum: sum, np.prod: prod, np.mean: mean, np.max: max, np.amax: max, np.min: min, np.amin: min,
-    np.any: any, np.all: all, np.argmax: argmax, np.argmin: argmin, np.var: var, np.std: std, np.ptp: ptp,
-    np.count_nonzero: count_nonzero, np.linalg.norm: norm,
-    np.cumsum: cumsum, np.cumprod: cumprod, np.sort: sort, np.argsort: argsort,
-    np.clip: clip, np.where: where, np.reshape: pl.reshape, np.transpose: pl.transpose, np.flip: pl.flip,
-    np.ravel: ravel, np.squeeze: pl.squeeze, np.expand_dims: pl.expand_dims, np.broadcast_to: pl.broadcast_to,
-    np.concatenate: concatenate, np.stack: stack, np.outer: outer, np.take_along_axis: take_along_axis,
-}  # fmt: skip
-"""NumPy's functions, and what means the same for tiles, tensors and run-time numbers: functions of the language, of
-`operator` and `math`, and those above."""
-
-METHODS: dict[str, Callable[..., Any]] = {
-    "std": std, "var": var, "cumsum": cumsum, "cumprod": cumprod, "argsort": argsort, "clip": clip, "round": round,
-    "squeeze": pl.squeeze, "dot": operator.matmul, "flatten": flatten, "ravel": ravel, "copy": pl.load,
-}  # fmt: skip
-"""Methods of NumPy's arrays, as functions of a tile or tensor (a copy of a tensor is one in the body of a kernel)."""
-
-COMPILED: dict[Any, Callable[..., Any]] = {
-    **{getattr(np, name): _of(getattr(math, name)) for name in (
-        "sinh cosh cbrt log10 hypot copysign nextafter frexp modf degrees radians").split()},
-    np.rad2deg: _of(math.degrees), np.deg2rad: _of(math.radians), np.ldexp: ldexp, np.arange: arange,
-    **{getattr(np, f"arc{name}"): _of(getattr(math, f"a{name}")) for name in "sin cos tan sinh cosh tanh".split()},
-}  # fmt: skip
-"""The same for compiled code alone: what `math` has, and what is made of numbers, which eager code leaves to NumPy."""
-
-NEW: dict[Any, Callable[..., Any]] = {
-    np.zeros: pl.zeros, np.ones: pl.ones, np.empty: pl.empty, np.full: pl.full,
-}  # fmt: skip
-"""Functions that make a tensor or tile of a shape, and those of the language that do."""
-
-LIKE: dict[Any, Callable[..., Any]] = {
-    np.zeros_like: pl.zeros, np.ones_like: pl.ones, np.empty_like: pl.empty, np.full_like: pl.full,
-}  # fmt: skip
-"""Functions that make one like another, and those of the language that are given its shape and dtype (after the value
-of `full`)."""
