@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Tiles put together and taken apart: `concat`, slices, and reshapes that move elements.
 
-What begins at a whole block of 32 bytes is copied on chip: rows among rows, and pieces of one row.  Anything else goes
-by way of global memory (in practice L2), where transfers put elements to any place: a piece of memory for each core,
-which the host takes for the launch, a *relay*.
+What begins at a whole block of 32 bytes is copied on chip: rows among rows, pieces of one row, and slices of several.
+Anything else goes by way of global memory (in practice L2), where transfers put elements to any place: a piece of
+memory for each core, which the host takes for the launch, a *relay*.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.form import RELAY, Parameter, Require
 from pto_jit.targets.ascend.machine import element_type, padded
 from pto_jit.targets.ascend.refusals import unsupported
-from pto_jit.targets.ascend.sizes import Tensor, least, product, text, total
+from pto_jit.targets.ascend.sizes import Tensor, in_words, least, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, physical, row_axis, span_of
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ def write_slice(w: VectorWriter, op: Op) -> None:
             kept, shown = (Value(v.name, v.dtype, span, capacity, given, v.buffer) for v in (out, source))
             _copy(w, shown, (rows * stride + columns) * size, kept, 0, loc)
             return
+        if span == "full" and columns * size % 32 == 0 and size > 1 and extents[0] > 1:
+            out = target(typ.dtype, span, room, given)
+            _copy_columns(w, source, (rows * stride + columns) * size, out, extents, loc)
+            return
     memory = relay(w, op.results[0].name, typ.dtype, limits, loc)
     w.transfer(source, memory, memory.pointer.text, limits[1], loc, "TSTORE")
     at = total(product(rows, limits[1]), columns)
@@ -172,6 +176,27 @@ def _copy(w: VectorWriter, source: Value, before: int, out: Value, after: int, l
     """On chip, from so many bytes after the beginning of a value to so many after that of another one."""
     shown = Value(source.name, source.dtype, out.span, out.capacity, out.valid, source.buffer)
     w.emit("TMOV", w.tile(out, loc=loc, offset=after), w.tile(shown, loc=loc, offset=before), loc=loc)
+
+
+def _copy_columns(
+    w: VectorWriter, source: Value, before: int, out: Value, extents: tuple[int, int], loc: Loc
+) -> None:
+    """Some columns of some rows, on chip: a tile whose rows are as far apart as those of the source, and the last row,
+    behind which there may be no memory for as much."""
+    stride = physical(source.dtype, "full", source.capacity)[1]
+    rows, width = extents
+    before_last = least(out.valid[0], rows - 1)
+    some = Value(source.name, source.dtype, "full", (rows - 1, stride), (before_last, out.valid[1]), source.buffer)
+    last = Value(source.name, source.dtype, "row", (1, width), (1, out.valid[1]), source.buffer)
+    mine = physical(out.dtype, "full", out.capacity)[1]
+    kept = Value(out.name, out.dtype, "full", (rows - 1, mine), some.valid, out.buffer)
+    kept_last = Value(out.name, out.dtype, "row", (1, width), last.valid, out.buffer)
+    size = source.dtype.bytes
+    for to, of, here, there in ((kept, some, 0, before), (
+        kept_last, last, (rows - 1) * mine * size, before + (rows - 1) * stride * size)):  # fmt: skip
+        shown, given = (in_words(v, v.valid) for v in (to, of))
+        words = w.tile(given, loc=loc, offset=there)
+        w.emit("TOR", w.tile(shown, loc=loc, offset=here), words, words, loc=loc)
 
 
 def _check_inside(w: VectorWriter, start: Size, length: Size, limit: int, loc: Loc) -> None:
