@@ -24,8 +24,8 @@ MEANING: dict[Any, Callable[..., Any]] = {
     **_same(pl, "exp exp2 expm1 log log1p log2 sqrt sin cos tan tanh floor ceil trunc sign isnan isinf isfinite "
                 "maximum minimum reshape transpose flip squeeze expand_dims broadcast_to"),
     **_same(functions, "fabs rint round square fmod logical_and logical_or logical_xor logical_not sum prod mean "
-                       "max min any all argmax argmin var std ptp count_nonzero cumsum cumprod sort argsort clip where ravel "
-                       "concatenate stack outer take_along_axis"),
+                       "max min any all argmax argmin var std ptp count_nonzero cumsum cumprod sort argsort clip where "
+                       "ravel concatenate stack outer take_along_axis"),
     **_same(matrices, "diff roll tril triu trace diag median average inner vdot swapaxes moveaxis vstack hstack nansum "
                       "nanmean logaddexp heaviside"),
     np.absolute: pl.abs, np.arctan2: pl.atan2, np.around: functions.round, np.amax: functions.max,
