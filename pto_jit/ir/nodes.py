@@ -109,6 +109,7 @@ class For:
     chunk and in_chunk loops; a chunk loop and the in_chunk loop of the same variable in it are one checked loop).
     `proof`: why the iterations of a parallel loop that the compiler made itself are independent (such a promise is not
     examined again), or those of a sequential loop over elements, where the tensors in it do not share memory.
+    `border`: the loop is the few first or last iterations of another one, whose code is to be short.
     """
 
     kind: LoopKind
@@ -125,6 +126,7 @@ class For:
     reductions: tuple[Reduction, ...] = ()
     checked: bool = False
     proof: str = field(default="", compare=False, repr=False)
+    border: bool = field(default=False, compare=False, repr=False)
 
 
 @frozen

@@ -306,7 +306,8 @@ class _Parting:
         for k, (start, stop, body) in enumerate(parts):
             new = {name: self.names.fresh(name).name for name in (loop.var.name, *own)} if k else {}
             var = Var(new.get(loop.var.name, loop.var.name), loop.var.type)
-            out.append(replace(loop, var=var, start=start, stop=stop, body=rename(body, new)))
+            border = loop.border or body is loop.body
+            out.append(replace(loop, var=var, start=start, stop=stop, body=rename(body, new), border=border))
         return out
 
 

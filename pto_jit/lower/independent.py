@@ -67,7 +67,7 @@ class _Finder:
         return block if all(a is b for a, b in zip(block, result, strict=True)) else result
 
     def statement(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Op):
+        if isinstance(stmt, Op) or (isinstance(stmt, For) and stmt.border):  # no vectors for a few iterations
             return stmt
         out = with_blocks(stmt, tuple(map(self.block, blocks(stmt))))
         if isinstance(stmt, For) and _is_candidate(stmt, self.root):

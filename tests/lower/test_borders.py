@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+from pto_jit.ir.nodes import For
 from pto_jit.ir.parse import parse
+from pto_jit.ir.walk import statements
 from pto_jit.lower.borders import part_borders
+from tests.lower.stages import stages_of
 
 RNG = np.random.default_rng(4)
 
@@ -162,9 +165,16 @@ def test_parts_have_variables_of_their_own() -> None:
     loops = [part for part in text[text.index("@window_incore_0(%x") :].split("FOR ") if "%s" in part]
     (middle,) = [k for k, part in enumerate(loops) if part.startswith("%dj") and "IF" not in part]
     assert "sand" not in loops[middle]
-    assert re.search(r"<\d+ x double>", compiled.ir("llvm"))
+    assert re.search(r"\bv?mulpd\s|\bfmul\s+v\d+\.2d|<\d+ x double>", compiled.ir("assembly"))
     made = [set(re.findall(r"(%\S+) = ", part)) for part in loops if part.startswith("%dj")]
     assert all(a.isdisjoint(b) for k, a in enumerate(made) for b in made[k + 1 :])
+
+
+def test_a_few_iterations_are_not_worth_vectors() -> None:
+    x = np.zeros((4, 4))
+    module = stages_of(pto.jit(stencil), (x, x)).modules["independent"]
+    loops = [s for f in module.funcs for s in statements(f.body) if isinstance(s, For)]
+    assert [s.border for s in loops] == [True, False, False, True, False, True, True, False]
 
 
 ENDS_ELSEWHERE = """

@@ -16,21 +16,7 @@ from llvmlite import ir
 from pto_jit.dtypes import i64
 from pto_jit.errors import InternalError, Loc
 from pto_jit.ir.nodes import (
-    Block,
-    Break,
-    Call,
-    Continue,
-    For,
-    Func,
-    Fuse,
-    If,
-    Op,
-    Operand,
-    Return,
-    Scope,
-    Stmt,
-    Var,
-    While,
+    Block, Break, Call, Continue, For, Func, Fuse, If, Op, Operand, Return, Scope, Stmt, Var, While,
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_names, statements, uses
@@ -338,6 +324,7 @@ class FunctionWriter(Frame):
         """The iterations in order, in this frame; `begin` writes what each starts with."""
         code = self.code
         self.module.note_elements(self.code.function, stmt)
+        before_it, self.plain = self.plain, self.plain or stmt.border  # which is not worth the optimiser's time
         plain = self.plain or any(isinstance(s, For) and s.proof for s in statements(stmt.body))
         body, again, after = code.block(f"for.{PLAIN}" if plain else "for"), code.block("next"), code.block("endfor")
         if isinstance(step, int):
@@ -366,6 +353,7 @@ class FunctionWriter(Frame):
             begin(i)
         self.loops.append(LoopExits(after, again, len(self.scopes)))
         self.block(stmt.body)
+        self.plain = before_it
         self.loops.pop()
         code.go(again)
         code.at(again)

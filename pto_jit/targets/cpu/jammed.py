@@ -19,7 +19,7 @@ from pto_jit.targets.cpu.spmd.planning import read_later
 
 def write_jammed(w: FunctionWriter, loop: For, start: Index, stop: Index, step: Index) -> bool:
     """Write `loop` in both ways if several of its iterations may run together; gives whether it was written."""
-    if w.recording or w.module.debug or w.plain:
+    if w.recording or w.module.debug or w.plain or loop.border:
         return False
     together = jammed(loop, w.root)
     if together is None or read_later(w.func, loop):

@@ -29,7 +29,8 @@ _LONG = 64  # operations of a loop that is not worth writing twice
 
 def write_versions(w: FunctionWriter, loop: For, write: Callable[[], None]) -> None:
     """Call `write`, which writes `loop` into this frame: once, or for either version."""
-    extents = _guesses(w, loop) if w.versions and w.vectors and not (w.plain or w.recording or w.module.debug) else {}
+    plain = w.plain or loop.border
+    extents = _guesses(w, loop) if w.versions and w.vectors and not (plain or w.recording or w.module.debug) else {}
     if not extents:
         write()
         return
