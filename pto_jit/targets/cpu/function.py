@@ -16,7 +16,21 @@ from llvmlite import ir
 from pto_jit.dtypes import i64
 from pto_jit.errors import InternalError, Loc
 from pto_jit.ir.nodes import (
-    Block, Break, Call, Continue, For, Func, Fuse, If, Op, Operand, Return, Scope, Stmt, Var, While,
+    Block,
+    Break,
+    Call,
+    Continue,
+    For,
+    Func,
+    Fuse,
+    If,
+    Op,
+    Operand,
+    Return,
+    Scope,
+    Stmt,
+    Var,
+    While,
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_names, statements, uses
