@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,13 +53,28 @@ def values_of(
     change it.
     """
     root = _root(g, tensor)
-    if root not in g.e.allocated:
+    if root not in list(g.e.allocated)[g.frame.given :]:
         return None
-    for other, value in {**g.frame.vars, **bound}.items():
-        used = other != name and (live is None or other in live)
-        if used and isinstance(value, Tensor) and _root(g, value) == root:
-            return None
-    return builtins.call("load", g, (tensor,), {})
+    names = {k: v for k, v in {**g.frame.vars, **bound}.items() if k != name and (live is None or k in live)}
+    return None if any(_holds(g, v, root) for v in names.values()) else builtins.call("load", g, (tensor,), {})
+
+
+def is_shared(g: Generator, name: str, tensor: Tensor) -> bool:
+    """Whether a tensor that was made here has another name than `name`, by which it may change in a loop that gives
+    `name` other values."""
+    root = _root(g, tensor)
+    return root in g.e.allocated and any(_holds(g, v, root) for k, v in g.frame.vars.items() if k != name)
+
+
+def _holds(g: Generator, value: Any, root: str, depth: int = 6) -> bool:
+    """Whether a value is, or has somewhere in it, a tensor or a part of it."""
+    if isinstance(value, Tensor):
+        return _root(g, value) == root
+    if isinstance(value, (Scalar, Tile, str, int, float, np.ndarray, type, FunctionType, ModuleType)) or value is None:
+        return False
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else getattr(
+        value, "__dict__", {}).values()  # fmt: skip
+    return bool(items) and (depth == 0 or any(_holds(g, item, root, depth - 1) for item in items))
 
 
 def _root(g: Generator, tensor: Tensor) -> str:

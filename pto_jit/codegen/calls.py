@@ -410,6 +410,7 @@ class Calls:
         frame.vars.update(values)
         target = Target("function", g.depth, len(g.loops))
         g.frame, g.loop_stack, g.returning = frame, [], target
+        frame.given = len(g.e.allocated)
         if orchestration:
             g.enter_orchestration(frame, not has_scopes(g, node, frame))
         g.inlined.append(name)

@@ -189,7 +189,7 @@ class Control:
             if live is not None and holder is g.frame and name not in live:
                 value: Any = va if va is vb else dead(name, loc)
             else:
-                if va is not vb and (isinstance(va, Tensor) or isinstance(vb, Tensor)):
+                if holder is g.frame and va is not vb and (isinstance(va, Tensor) or isinstance(vb, Tensor)):
                     va, vb = self._value(name, va, vb, a, live), self._value(name, vb, va, b, live)
                 value = self.meet(name, [(va, pa, a.status), (vb, pb, b.status)], phis, holder, hold=hold)
             merged.append((key, value, place))

@@ -66,6 +66,7 @@ class Frame:
     vars: dict[str, Any] = field(default_factory=dict)
     places: dict[str, ast.AST] = field(default_factory=dict)  # where each name was bound last
     is_orchestration: bool = False  # a jit body (and not a helper inlined into one)
+    given: int = 0  # tensors that were made before it: its callers know them
 
     def owner(self, name: str) -> Frame | None:
         """The frame whose variable `name` means here; None for cells, globals and builtins."""

@@ -161,7 +161,7 @@ class RunTimeLoop:
             if isinstance(value, Tensor):
                 if name in self.names.augmented_only:
                     continue
-                if value.rank:
+                if value.rank and not (g.e.allocated and self._is_shared(name, value)):
                     value = tile_of(g, value, name)
             phis = []
             try:
@@ -293,7 +293,7 @@ class RunTimeLoop:
                     raise g.error(CompilationError, value.message, code=value.code, hint=value.hint, notes=value.notes)
                 values[k] = item.header  # unset on this path: whoever reads it is told
 
-            elif isinstance(value, Tensor) and isinstance(item.header, Tile):
+            elif isinstance(value, Tensor) and isinstance(item.header, Tile) and item.key[0] is g.frame:
                 values[k] = self._elements(item.key, value, exits[k])
 
         def leaf(items: Sequence[Any]) -> Any:
@@ -337,6 +337,11 @@ class RunTimeLoop:
                             "`pl.load(v, [0], [n])`, or give the tile a constant shape",
                         ),
                     )
+
+    def _is_shared(self, name: str, array: Tensor) -> bool:
+        from pto_jit.codegen.arrays import is_shared  # few kernels need it
+
+        return is_shared(self.g, name, array)
 
     def _elements(self, key: Key, array: Tensor, at: LoopExit) -> Tensor | Tile:
         """What a carried tile gets where an iteration ends with an array that it made."""
