@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import pto_jit as pto
 from pto_jit import dtypes
 from pto_jit.codegen import (
     ContainerParam,
@@ -141,3 +142,17 @@ def count(module: Module, kind: Any) -> int:
 
 def scopes(module: Module) -> list[str]:
     return [s.name for s in all_statements(module) if isinstance(s, Scope)]
+
+
+WAYS = ("cpu", "debug", "c", "interpret")
+
+
+def as_numpy(kernel: Callable[..., Any], x: np.ndarray, way: str) -> None:
+    """`kernel(x, y)` makes of nine zeros what it makes as a function of NumPy, in one of `WAYS`."""
+    expected, got = np.zeros(9), np.zeros(9)
+    kernel(x, expected)
+    if way == "interpret":
+        pto.jit(kernel).interpret(x, got)
+    else:
+        pto.jit(kernel, debug=way == "debug", target="c" if way == "c" else "cpu")(x, got)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)

@@ -12,6 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import CompilationError, TargetError
+from tests.codegen.harness import WAYS, as_numpy
 
 X = np.array([0.5, -3.0, 2.0, 4.0, -1.5, 0.25, 7.0, 0.125, -2.0])
 W = np.ones(3)
@@ -221,29 +222,36 @@ def sorted_by_insertion(x, y):
     y[:] = t
 
 
+def of_an_unrolled_loop(x, y):
+    for i in range(x.shape[0]):
+        total = 0.0
+        for k in pl.static_range(24):
+            v = np.zeros(500)
+            v[i] = x[i] + k
+            total += v[(i + k) % 500] + v[i]
+        y[i] = total
+
+
 KERNELS: list[Callable[..., Any]] = [
     in_a_loop, in_parallel, in_chunks, in_a_scope, in_a_branch, of_a_helper, in_two_loops, of_run_time_extents,
     of_many_elements, of_run_time_numbers, of_python, of_operators, counted, counted_in_a_view, permuted,
     permuted_at_run_time, copied, sums, in_a_list, of_slices_and_masks, of_truth_values, stacked, sorted_by_insertion,
+    of_an_unrolled_loop,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["cpu", "debug", "c", "interpret"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
 def test_arrays_are_numpys(kernel: Callable[..., Any], way: str) -> None:
-    expected, got = np.zeros(9), np.zeros(9)
-    kernel(X, expected)
-    if way == "interpret":
-        pto.jit(kernel).interpret(X, got)
-    else:
-        pto.jit(kernel, debug=way == "debug", target="c" if way == "c" else "cpu")(X, got)
-    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    as_numpy(kernel, X, way)
 
 
 def test_small_arrays_take_no_memory() -> None:
     assert "pto_buffer_alloc" not in pto.jit(in_a_loop).compile(X, X).ir("llvm")
     assert "double v[3];" in pto.jit(in_a_loop).compile(X, X, target="c").sources["in_a_loop_incore_0.c"]
     assert "pto_buffer_alloc" in pto.jit(of_many_elements).compile(X, X).ir("llvm")
+    many = pto.jit(of_an_unrolled_loop).compile(X, X).ir("llvm")  # of which 16 have room on the stack
+    assert [many.count(text) for text in ("alloca [4000 x i8]", 'call ptr @"pto_buffer_alloc"')] == [16, 8]
 
 
 def of_the_module(x, y):

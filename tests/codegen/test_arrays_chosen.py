@@ -12,6 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import CompilationError
+from tests.codegen.harness import WAYS, as_numpy
 
 X = np.random.default_rng(1).random(9)
 
@@ -302,16 +303,10 @@ REFUSED: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["cpu", "debug", "c", "interpret"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kernel", AGREE, ids=lambda k: k.__name__)
 def test_a_name_has_the_values_of_the_array_it_got(kernel: Callable[..., Any], way: str) -> None:
-    expected, got = np.zeros(9), np.zeros(9)
-    kernel(X, expected)
-    if way == "interpret":
-        pto.jit(kernel).interpret(X, got)
-    else:
-        pto.jit(kernel, debug=way == "debug", target="c" if way == "c" else "cpu")(X, got)
-    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    as_numpy(kernel, X, way)
 
 
 @pytest.mark.parametrize("kernel", REFUSED, ids=lambda k: k.__name__)

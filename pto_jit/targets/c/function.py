@@ -103,6 +103,7 @@ class CFunctionWriter(FunctionWriter):
         self.buffers: set[str] = set()
         self.dying: set[str] = set()
         self.zeros: set[str] = set()
+        self.stacked = 0
         self.heap: list[Any] = []
         self.past_caches = False  # no store of C goes past the caches
         self.divides_products = not parallel

@@ -53,6 +53,7 @@ class Frame:
         self.buffers: set[str] = set()  # tile variables that alone know their memory
         self.dying: set[str] = set()  # tile variables that the current statement is the last to use
         self.zeros: set[str] = set()  # tile variables without memory: zeros that products start from
+        self.stacked = 0  # bytes of tensors on the stack
         self.heap: list[Value] = []  # slots of buffers to be freed when the function returns
         self.past_caches = module.host.past_caches
         self.divides_products = False  # products find out themselves how many workers may share them

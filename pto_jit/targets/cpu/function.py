@@ -279,13 +279,6 @@ class FunctionWriter(Frame):
 
             record(self, op, tensor, pointer, extents, strides)
 
-    def record_new(self, pointer: Value, size: Index) -> None:
-        """A tensor was allocated in this memory."""
-        if self.recording:
-            from pto_jit.targets.cpu.racing import record_new
-
-            record_new(self, pointer, size)
-
     def _for(self, stmt: For) -> None:
         if stmt.checked and self.module.debug:
             from pto_jit.targets.cpu.racing import write_checked

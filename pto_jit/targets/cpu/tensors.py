@@ -149,6 +149,8 @@ def new_extents(w: FunctionWriter, op: Op) -> tuple[Index, ...]:
 
 ON_STACK = 4096
 """Bytes that an array of one iteration, or call, may have on the stack, where LLVM keeps elements in registers."""
+STACK = 16 * ON_STACK
+"""Bytes that all of them may have in one function: an unrolled loop makes many, and threads have little."""
 
 
 def _alloc(w: FunctionWriter, op: Op) -> None:
@@ -159,11 +161,16 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
     filled = bool(op.attr("filled"))
     extents = new_extents(w, op)
     size = code.bytes(dtype.bytes, extents)
-    if w.func.kind == "incore" and isinstance(size, int) and size <= ON_STACK:  # nothing outlives the call
+    inside = w.func.kind == "incore"  # nothing outlives the call
+    if inside and isinstance(size, int) and size <= ON_STACK and w.stacked + size <= STACK:
+        w.stacked += size
         pointer = w.local_memory(result.name, dtype, max(size // dtype.bytes, 1))
     else:
         pointer = w.tensor_memory(result.name, size)
-    w.record_new(pointer, size)
+    if w.recording:
+        from pto_jit.targets.cpu.racing import record_new
+
+        record_new(w, pointer, size)
     tensor = Tensor(dtype, pointer, extents, w.strides(dtype, extents))
     w.env[result.name] = tensor
     if filled:
