@@ -391,7 +391,7 @@ def test_the_page_of_the_error_lists_them() -> None:
     listed = pages()["PTO-T016"].text.split("are i32):\n`")[1].split("`")[0].split()
     functions = {**MEANING, **COMPILED, **NEW, **LIKE}
     names = ["linalg.norm" if f is np.linalg.norm else f.__name__ for f in functions]
-    assert sorted(listed) == sorted([*names, "copy"])
+    assert sorted(listed) == sorted([*names, "array", "copy"])
 
 
 def test_tensors_have_the_methods_of_tiles() -> None:
